@@ -18,8 +18,8 @@ import numpy as np
 class Player(Protocol):
   """The rounds of a run, or of several points of a sweep, and their state.
 
-  `Shards` trains the clients on the devices of a mesh, `sites.federation.Sites`
-  asks sites, and `sweep_program.Points` plays several runs at once.
+  `Shards` trains the clients on the devices of a mesh, `SitePlayer` of
+  `sites.federation` asks sites, `sweep_program.Points` plays runs at once.
   """
 
   state: rounds.FedState  # after the rounds played

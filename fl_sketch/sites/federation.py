@@ -70,7 +70,7 @@ def run(
   folder.mkdir(parents=True, exist_ok=True)
   files.replace(record, {'incarnation': incarnation, 'samples': samples})
   exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
-  player = lambda *args: Sites(sites, *args)
+  player = lambda *args: SitePlayer(sites, *args)
   options = {'progress': progress, 'player': player}
   # The server's state is on one device.
   return runs.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
@@ -90,7 +90,7 @@ def _of_sites(c, data_dir, samples) -> problem.Problem:
   )
 
 
-class Sites:
+class SitePlayer:
   """The rounds of a run over sites, a `runs.player.RunPlayer`.
 
   The state has no rows of clients: sites keep their own.
