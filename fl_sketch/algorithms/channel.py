@@ -27,7 +27,7 @@ class Channel(NamedTuple):
 
   def encode(self) -> chain.Link:
     """Build the link of each client: update -> table."""
-    return t.sketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
+    return t.sketch(self.sketch, hash_rounds=self.hash_rounds)
 
   def mean(self) -> chain.Link:
     """Build the uplink: the clients' tables -> their mean."""
@@ -41,4 +41,4 @@ class Channel(NamedTuple):
 
   def decode(self) -> chain.Link:
     """Build the link of server and clients: table -> estimate."""
-    return t.desketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
+    return t.desketch(self.sketch, hash_rounds=self.hash_rounds)

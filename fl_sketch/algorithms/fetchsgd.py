@@ -100,7 +100,7 @@ def fetchsgd(
   return federated(
     task.gradient(hp),
     *largest,
-    t.sketch(sketch, hash_key='run'),
+    t.sketch(sketch, hash_rounds=0),
     aggregation.mean_over_cohort(privacy=privacy, codec=codec),
     chain.Link(init, update, chain.SHARED),
     t.broadcast(),

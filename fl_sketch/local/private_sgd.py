@@ -2,6 +2,7 @@
 
 import functools
 
+from fl_sketch.local.sgd import mask_of
 from fl_sketch.models import losses as losses_lib
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import keys as keys_lib
@@ -24,7 +25,9 @@ def private_sgd(
 
   :math:`u \leftarrow u - \eta \left( \frac1B \left( \sum_{z \in B_k}
   \mathrm{clip}(\nabla f(u; z), C) + \xi_k \right) + \lambda u \right)` with
-  :math:`\xi_k \sim \mathcal{N}(0, (\sigma C)^2 I)`.
+  :math:`\xi_k \sim \mathcal{N}(0, (\sigma C)^2 I)`, eta = `client_lr`, C =
+  `clip_norm`, sigma = `noise_multiplier`, lambda = `weight_decay` and B =
+  `expected_batch` >= 1, the batch_size of the batches' draw.
 
   Source: Song et al., ICML 2023, arXiv:2210.08371, algorithms 2 and 3,
   corrected: gradients of samples are clipped, since a Lipschitz mean does not
@@ -37,15 +40,9 @@ def private_sgd(
   >>> local(jnp.float32(0), batches, jax.random.key(0), None)[0].round(6)
   Array(-0.5, dtype=float32)
 
-  Args:
-    loss_fn: (params, batch) -> f32[], a mean over the batch, a dict without
-      its 'mask'. An argument `key` is the same for all samples of a step.
-    client_lr: eta.
-    clip_norm: C, bound on the gradient of one sample.
-    noise_multiplier: sigma.
-    expected_batch: B >= 1, the batch_size of the batches' draw.
-    microbatch: gradients in memory at once; None: those of all samples.
-    weight_decay: lambda.
+  The loss is (params, batch) -> f32[], a mean over a batch without its 'mask';
+  its argument `key` is the same for all samples of a step. Gradients of
+  `microbatch` samples are in memory at once; None: of all.
 
   Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
   samples present, else a ValueError; the key is the client's secret one.
@@ -76,12 +73,12 @@ def private_sgd(
   def local(params, batches, key, correction):
     if correction is not None:
       raise ValueError('A correction has no privacy analysis; pass None.')
-    if not (isinstance(batches, dict) and 'mask' in batches):
+    if (mask := mask_of(batches)) is None:
       raise ValueError(
         "private_sgd requires batches with a 'mask'; a config sets "
         "batch_order='poisson'."
       )
-    present = batches['mask'] > 0
+    present = mask > 0
     samples = {name: x for name, x in batches.items() if name != 'mask'}
 
     def step(theta, inputs):

@@ -75,9 +75,9 @@ def sgd(
         pull = lambda g, p, start: g + proximal * (p - start)
         grad = jax.tree.map(pull, grad, theta, params)
       after = descend(grad, state, theta)
-      if not (isinstance(batch, dict) and 'mask' in batch):
+      if (mask := mask_of(batch)) is None:
         return after, (loss, jnp.ones_like(loss))
-      filled = (batch['mask'] > 0).any()
+      filled = (mask > 0).any()
       after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, carry)
       return after, (loss, filled.astype(loss.dtype))
 
@@ -95,6 +95,11 @@ def sgd(
   return local
 
 
+def mask_of(batch: Tree) -> jax.Array | None:
+  """Return which samples are there; None if all are."""
+  return batch.get('mask') if isinstance(batch, dict) else None
+
+
 def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
   """Count the steps that `sgd` makes on a client's batches, f32[].
 
@@ -104,9 +109,9 @@ def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
   """
   count = jax.tree.leaves(batches)[0].shape[0]
   steps = jnp.arange(count if local_steps is None else local_steps)
-  if not (isinstance(batches, dict) and 'mask' in batches):
+  if (mask := mask_of(batches)) is None:
     return jnp.float32(steps.size)
-  filled = (batches['mask'] > 0).reshape(count, -1).any(1)
+  filled = (mask > 0).reshape(count, -1).any(1)
   return filled[steps % count].sum().astype(jnp.float32)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fl_sketch.local.sgd import draws, in_turn
+from fl_sketch.local.sgd import draws, in_turn, mask_of
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import LossFn, RoundLocal
 from fl_sketch.sketches import hashing
@@ -59,9 +59,8 @@ def zeroth_order(
       # One loop over all points: XLA would keep z during one over two signs.
       losses = lax.map(value, (jnp.repeat(step_seeds, 2, axis=0), scales))
       slopes = (losses[::2] - losses[1::2]) / (2 * mu)
-      filled = jnp.bool(True)
-      if isinstance(batch, dict) and 'mask' in batch:
-        filled = (batch['mask'] > 0).any()
+      mask = mask_of(batch)
+      filled = jnp.bool(True) if mask is None else (mask > 0).any()
       slopes = jnp.where(filled, slopes, 0)
       theta = combine(theta, step_seeds, -client_lr / count * slopes)
       return theta, (slopes, losses.mean(), filled.astype(losses.dtype))

@@ -63,7 +63,7 @@ class Link:
     due: of an uplink, protocol state -> {name: bool[]}: whether a part of the
       payload travels.
     sketch: the operator of a client link that sketches.
-    hash_key: of that operator, as of `keys.hash_key`.
+    hash_rounds: of that operator, as of `keys.hash_key`.
     by_round: whether its draws follow from the round alone, so that it can also
       be used in a training loop without clients, by `init` and `update`.
   """
@@ -80,7 +80,7 @@ class Link:
   epoch: int | None = None
   due: Callable[[Tree], dict[str, jax.Array]] | None = None
   sketch: sketches.Sketch | None = None
-  hash_key: keys_lib.HashKey | None = None
+  hash_rounds: int | None = None
   by_round: bool = False
 
   def init(self, params: Params) -> Alone:
@@ -159,13 +159,13 @@ def exchange(
 def check_hashes(encode: Sequence[Link], epoch: int | None) -> None:
   """Raise ValueError if hashes of client links change within `Link.epoch`."""
   for link in encode:
-    hash_key = link.hash_key
-    if epoch is None or hash_key in (None, 'run'):
+    rounds = link.hash_rounds
+    if epoch is None or link.sketch is None or rounds == 0:
       continue
-    if hash_key == 'round' or hash_key % epoch:
+    if rounds is None or rounds % epoch:
       raise ValueError(
-        f"hash_key={hash_key!r} of a sketch must be 'run', or a multiple of "
-        f'{epoch} rounds: correlated noise cancels in tables of one hash alone.'
+        f'hash_rounds={rounds} of a sketch must be 0 or a multiple of {epoch}: '
+        'correlated noise cancels in tables of one hash alone.'
       )
 
 

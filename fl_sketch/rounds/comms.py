@@ -243,11 +243,6 @@ def client_rows(state: Tree) -> list[jax.Array]:
   return jax.tree.leaves(list(filter(_is_row, nodes)))
 
 
-def has_client_state(state: Tree) -> bool:
-  """Return whether `state` has per-client state with an array."""
-  return bool(client_rows(state))
-
-
 def clear_bills(state: Tree) -> Tree:
   """Set every `Bill` in `state` to zero, for the start of a round."""
   clear = lambda node: bill() if isinstance(node, Bill) else node

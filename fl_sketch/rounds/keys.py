@@ -17,7 +17,6 @@ _RUN, _ROUND, _CLIENT = range(3)
 # sketches fold in and that `jax.random.split` may be equal to.
 _LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK = range(0x10CA1, 0x10CA7)
 _GROUP, _DRAW, _EPOCH, _METRICS, _FACTORS = range(0x10CA7, 0x10CAC)
-HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
 class RoundKeys(NamedTuple):
@@ -52,16 +51,18 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   )  # fmt: skip
 
 
-def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
+def hash_key(keys: RoundKeys, hash_rounds: int | None) -> jax.Array:
   """Return the key of the hash functions of a round.
 
-  'round': a new hash every round; 'run': one for all rounds; a number E: one
-  for rounds 0 to E - 1, another for the next E, and so on.
+  None: a new hash every round; 0: one for all rounds; a number E: one for
+  rounds 0 to E - 1, another for the next E, and so on.
   """
-  if isinstance(which, str):
-    return {'run': keys.run, 'round': keys.round}[which]
+  if hash_rounds is None:
+    return keys.round
+  if hash_rounds == 0:
+    return keys.run
   epochs = jax.random.fold_in(keys.run, _EPOCH)
-  return jax.random.fold_in(epochs, keys.round_index // which)
+  return jax.random.fold_in(epochs, keys.round_index // hash_rounds)
 
 
 def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:

@@ -65,43 +65,39 @@ def over_lanes(
 
 
 def sketch(
-  op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
+  op: sketches.Sketch, *, hash_rounds: int | None = None
 ) -> chain.Link:
-  """Client: pseudo-gradient -> table; for `hash_key` see `keys.hash_key`."""
-  _check(hash_key)
+  """Client: pseudo-gradient -> table; for `hash_rounds` see `keys.hash_key`."""
+  _check(hash_rounds)
 
   def init(params):
     jax.eval_shape(op.zero_table, params)  # raises if b > d
     return optax.EmptyState()
 
   def update(updates, state, params=None, *, keys, **_):
-    return op.sketch(keys_lib.hash_key(keys, hash_key), updates), state
+    return op.sketch(keys_lib.hash_key(keys, hash_rounds), updates), state
 
   return chain.Link(
-    init, update, chain.CLIENT, sketch=op, hash_key=hash_key, by_round=True
-  )
+    init, update, chain.CLIENT, sketch=op, hash_rounds=hash_rounds,
+    by_round=True,
+  )  # fmt: skip
 
 
 def desketch(
-  op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
+  op: sketches.Sketch, *, hash_rounds: int | None = None
 ) -> chain.Link:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
-  _check(hash_key)
+  _check(hash_rounds)
 
   def read(table, params, *, keys, **_):
-    return op.desketch(keys_lib.hash_key(keys, hash_key), table, params)
+    return op.desketch(keys_lib.hash_key(keys, hash_rounds), table, params)
 
   return stateless(read, by_round=True)
 
 
-def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
-  """Return the `hash_key` for rounds that share one hash; None: 1, 0: all."""
-  return 'round' if hash_rounds is None else hash_rounds or 'run'
-
-
-def _check(hash_key):
-  if hash_key not in ('run', 'round'):
-    checks.count('hash_key', hash_key)
+def _check(hash_rounds):
+  if hash_rounds:
+    checks.count('hash_rounds', hash_rounds)
 
 
 def broadcast() -> chain.Link:

@@ -12,7 +12,6 @@ from fl_sketch.accounting.correlation import Correlation
 from fl_sketch.data import partitions
 from fl_sketch.privacy.auditing import audit, canaries
 from fl_sketch.privacy.mechanisms import private_mean
-from fl_sketch.rounds import transforms
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.runs import canary_clients, privacy_plan
 from fl_sketch.runs.build import build, guarantee_of
@@ -176,7 +175,7 @@ def _canary(
     signs = signs * (rounds % correlation.separation == 0)[:, None]
   if config.sketch is not None:
     in_run = config.algorithm == 'fetchsgd'
-    hashes = 'run' if in_run else transforms.hash_key(config.hash_rounds)
+    hash_rounds = 0 if in_run else config.hash_rounds
     op = with_hyper(part_of(config, 'sketch'), hyper_of(config))
-    return signs[:, -1:] * canaries.stretched(op, public, shape, hashes)
+    return signs[:, -1:] * canaries.stretched(op, public, shape, hash_rounds)
   return signs * np.float32(_NUMBERS**-0.5)

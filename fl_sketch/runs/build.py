@@ -141,7 +141,7 @@ def guarantee_of(
     hyper = hyper._replace(noise_multiplier=jnp.float32(1))
   algorithm = make(hyper)
   state = experiment.state_shapes(algorithm, params)
-  keeps_state = comms.has_client_state(state)
+  keeps_state = bool(comms.client_rows(state))
   moves = keeps_state or algorithm.correction is not None
   return privacy_plan.guarantee(
     config,

@@ -98,7 +98,7 @@ def check_algorithm(
   config: Config, algorithm: rounds.Algorithm, params: Params = LARGE
 ):
   """Refuse what the algorithm does not support; params may be shapes."""
-  keeps_rows = comms.has_client_state(state_shapes(algorithm, params))
+  keeps_rows = bool(comms.client_rows(state_shapes(algorithm, params)))
   fixed = config.sampling == 'fixed_size' and config.cohort < config.population
   config.refuse(
     (config.is_private and fixed and keeps_rows,

@@ -271,13 +271,13 @@ class Client:
         return replica.state
     if last in self._replicas:
       replica = self._replicas[last]
-      if comms.has_client_state(replica.state.protocol):
+      if comms.client_rows(replica.state.protocol):
         return self._next_replica(request, replica).state
       return replica.state._replace(encode=self._work_once(replica).work.rows)
     self._warn_of_loss(last)
     return self.programs.first(self._replicas[min(self._replicas)].state.params)
 
   def _warn_of_loss(self, number: int):
-    if comms.has_client_state(self.programs.start):
+    if comms.client_rows(self.programs.start):
       said = f'Client {self.id} has lost its state after round {number}'
       warnings.warn(f'{said}: it begins as a new client.', stacklevel=2)

@@ -111,7 +111,7 @@ class History:
     body, number = wire.to_bytes(replicas.replicated(state)), int(state.round)
     parts = [wire.Part(PartKind.STATE, 0, number, body)]
     last = self.taken(client, number)
-    if last >= 0 and comms.has_client_state(self._programs.start.protocol):
+    if last >= 0 and comms.client_rows(self._programs.start.protocol):
       parts.append(self.announcements(last))
     return tuple(parts)
 

@@ -248,7 +248,7 @@ class Programs:
     return self._payload_of(facts, number, announcements, *args)
 
   def _keep(self, hp, key, facts, state, announcements, payload, *who):
-    if not comms.has_client_state(state.protocol):
+    if not comms.client_rows(state.protocol):
       return state.protocol
     comm = SiteComm(None, announcements, None, facts.flags)
     args = self._as_client(hp, key, state, payload, *who)

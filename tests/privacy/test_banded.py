@@ -88,7 +88,7 @@ def test_noise_of_a_round_is_a_function_of_key_and_round_alone():
   assert correlated._cache_size() == 1
 
 
-def quiet(op, hash_key, noise):
+def quiet(op, hash_rounds, noise):
   """Rounds in which nobody moves; noise is decoded with such a hash."""
 
   def make(hp) -> Algorithm:
@@ -100,10 +100,10 @@ def quiet(op, hash_key, noise):
       t.per_client(
         t.stateless(lambda u, _, **__: jax.tree.map(jnp.zeros_like, u))
       ),
-      t.sketch(op, hash_key='run'),
+      t.sketch(op, hash_rounds=0),
       mean_over_cohort(privacy=privacy),
       t.broadcast(),
-      t.desketch(op, hash_key=hash_key),
+      t.desketch(op, hash_rounds=hash_rounds),
       optax.scale(-1.0),
     )
 
@@ -111,12 +111,12 @@ def quiet(op, hash_key, noise):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('hash_key', ['run', 'round'])
-def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
+@pytest.mark.parametrize('hash_rounds', [0, None])
+def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_rounds):
   """Catches noise that does not cancel, or under fresh hashes; alarms 2e-6."""
   size, runs, count = 2**12, 2**5, 12
   noise = Correlation(correlation.square_root(8), count, count)
-  make, like = quiet(sketches.block_cyclic(size), hash_key, noise), None
+  make, like = quiet(sketches.block_cyclic(size), hash_rounds, noise), None
   round_fn = rounds.run_round(make, mesh_lib.cohort_mesh(1))
   play = rounds.scan_rounds(round_fn, lambda state: state.params['w'])
   params = {'w': jnp.zeros(2 * size)}
@@ -140,7 +140,7 @@ def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
   weights = np.pad(weights, (0, count - noise.bands))
   sums = np.cumsum(np.cumsum(weights) ** 2), np.cumsum(np.cumsum(weights**2))
   forms = [2 * size * draw**2 * x for x in sums]
-  want, other = forms if hash_key == 'run' else forms[::-1]
+  want, other = forms if hash_rounds == 0 else forms[::-1]
   assert found.sum() == pytest.approx(want.sum(), rel=0.02)
   assert found[-1] == pytest.approx(want[-1], rel=0.02)
   assert abs(np.log(found.sum() / other.sum())) > 1
@@ -157,31 +157,31 @@ def test_a_kept_hash_changes_with_its_epoch():
   first, *_, last = of_epochs = hashes(3)
   assert of_epochs == [first] * 3 + [last] * 3
   assert first != last
-  assert len({*hashes('run')}) == 1
-  assert len({*hashes(1)}) == len({*hashes('round')}) == 6
+  assert len({*hashes(0)}) == 1
+  assert len({*hashes(1)}) == len({*hashes(None)}) == 6
 
 
 RELEASE = private_mean.CentralRelease(4.0, correlation=EPOCH)
 
 
-def chain_of(hash_key, **release):
+def chain_of(hash_rounds, **release):
   privacy = dataclasses.replace(RELEASE, **release).with_hyper(cases.HP)
   uplink = mean_over_cohort(privacy=privacy)
-  link = t.sketch(cases.CYCLIC, hash_key=hash_key)
+  link = t.sketch(cases.CYCLIC, hash_rounds=hash_rounds)
   return federated(None, link, uplink, t.broadcast())
 
 
 def test_hashes_stay_as_long_as_noise_on_one_central_sum():
   """Catches noise that does not cancel, or of no stated size; a refusal."""
-  for kept in 'run', 6, 12:
+  for kept in 0, 6, 12:
     assert chain_of(kept).releases == 1
-  assert chain_of('round', correlation=None).releases == 1
-  for fresh in 'round', 4:
-    with pytest.raises(ValueError, match='hash_key'):
+  assert chain_of(None, correlation=None).releases == 1
+  for fresh in None, 4:
+    with pytest.raises(ValueError, match='hash_rounds'):
       chain_of(fresh)
   follows = {'bound': 'quantile', 'count_stddev': 1.0}
   for release in {'before_sketch': True}, follows:
     with pytest.raises(ValueError, match='correlation'):
-      chain_of('run', **release)
+      chain_of(0, **release)
   with pytest.raises(ValueError, match='one sum'):
     RELEASE.with_hyper(cases.HP).mean(0)

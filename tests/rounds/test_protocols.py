@@ -135,7 +135,7 @@ def test_hashes_are_fresh_every_round_unless_of_the_run():
   op = sketches.block_cyclic(4)
   k = [keys.round_keys(cases.KEY, r) for r in range(2)]
   u = jax.tree.map(jnp.ones_like, cases.PARAMS)
-  link = lambda name: t.sketch(op, hash_key=name)
-  table = lambda key, name: link(name).update_fn(u, (), keys=key)[0]
-  assert (table(k[0], 'round') != table(k[1], 'round')).any()
-  chex.assert_trees_all_equal(table(k[0], 'run'), table(k[1], 'run'))
+  link = lambda rounds: t.sketch(op, hash_rounds=rounds)
+  table = lambda key, rounds: link(rounds).update_fn(u, (), keys=key)[0]
+  assert (table(k[0], None) != table(k[1], None)).any()
+  chex.assert_trees_all_equal(table(k[0], 0), table(k[1], 0))

@@ -64,7 +64,7 @@ def stretched(
   op: sketches.Sketch,
   public: Key,
   shape: tuple[int, int],
-  hashes: keys_lib.HashKey,
+  hash_rounds: int | None,
 ) -> np.ndarray:
   """Return the unit vectors that a sketch stretches most: f32[rounds, d].
 
@@ -73,7 +73,7 @@ def stretched(
   like = parameters(shape[1])
 
   def table(t, x):
-    key = keys_lib.hash_key(keys_lib.round_keys(public, t), hashes)
+    key = keys_lib.hash_key(keys_lib.round_keys(public, t), hash_rounds)
     parts = jnp.split(x, [like['first'].size])
     return flat(op.sketch(key, dict(zip(like, parts, strict=True))))
 

@@ -290,7 +290,8 @@ class PrivateMean(NamedTuple):
 
       def finish(mean, keys, up):
         del up
-        table = link.sketch.sketch(keys_lib.hash_key(keys, link.hash_key), mean)
+        key = keys_lib.hash_key(keys, link.hash_rounds)
+        table = link.sketch.sketch(key, mean)
         return table, comms.bill(comms.nbytes(table))
 
       return encoder[:-1], self._running_sum(finish)
