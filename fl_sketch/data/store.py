@@ -87,9 +87,7 @@ def _about(path) -> dict[str, Any]:
     if content['sha256'] == digests.of_text(json.dumps(content['about'])):
       return content['about']
   except OSError as error:
-    raise DataError(
-      f'No store of clients in {path.parent}: {error}.'
-    ) from error
+    raise DataError(f'No store in {path.parent}: {error}.') from error
   except (ValueError, KeyError, TypeError):
     pass
   raise DataError(f'{path} is damaged: write the store again.')
@@ -106,9 +104,7 @@ def _mapped(path, dtype, shape) -> np.ndarray:
 
 
 def _changed(path) -> DataError:
-  return DataError(
-    f'{path} was changed after it was written: write the store again.'
-  )
+  return DataError(f'{path} was changed: write the store again.')
 
 
 def digest(x: np.ndarray, *, read: bool = False) -> str:
@@ -179,6 +175,7 @@ class Columns:
     like: Arrays,
   ):
     self.like, self.rows = like, 0
+    self.sizes: list[int] = []  # rows of each client
     self.files = {
       name: stack.enter_context((folder / f'{prefix}{name}.npy').open('wb'))
       for name in like
@@ -199,15 +196,16 @@ class Columns:
   def append(
     self,
     arrays: Arrays,
-    sizes: np.ndarray,
+    sizes: Sequence[int] | np.ndarray,
     num_classes: int | None,
     names: Sequence[Any] | None = None,
   ):
-    """Add rows of `sizes` clients with these names, or of a test."""
-    samples = int(sizes.sum())
+    """Add rows of clients with these sizes and names, or of a test."""
+    samples = int(np.sum(sizes))
     _check(arrays, self.like, samples, num_classes)
     owners = Partition(None, np.append(0, np.cumsum(sizes)), names)
     own_arrays.check_finite(arrays, None if names is None else owners)
+    self.sizes.extend(sizes)
     self.rows += samples
     if self.rows > _MOST:
       raise ValueError(f'samples={self.rows} must be <= {_MOST}.')
@@ -225,29 +223,25 @@ class Columns:
 
 def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
   """Write all arrays; return the content of store.json."""
-  all_sizes, all_held, ids, pixels = [], [], [], Pixels()
   chunks = (Chunk(*chunk) for chunk in chunks)
   first = next(chunks, None)
   if first is None:
     raise ValueError('A store needs at least one client.')
-  like = first.train if test is None else test
+  like, ids, pixels = first.train if test is None else test, [], Pixels()
   with contextlib.ExitStack() as files:
     train, tests = (Columns(files, folder, x, like) for x in ('', 'test_'))
     if test is not None:
-      rows = np.array([len(next(iter(test.values())))])
-      tests.append(test, rows, num_classes)
+      tests.append(test, [len(next(iter(test.values())))], num_classes)
     for chunk in itertools.chain([first], chunks):
       if (chunk.held_out is None) != (test is not None):
         raise ValueError('Set test, or held_out in every chunk, not both.')
       sizes = _checked_sizes(chunk.sizes, 1)
-      population = sum(map(len, all_sizes))
-      names = chunk.ids or range(population, population + len(sizes))
+      clients = len(train.sizes)
+      names = chunk.ids or range(clients, clients + len(sizes))
       train.append(chunk.train, sizes, num_classes, names)
-      all_sizes.append(sizes)
       if chunk.held_out is not None:
         held_sizes = _checked_sizes(chunk.held_sizes, 0)
         tests.append(chunk.held_out, held_sizes, num_classes, names)
-        all_held.append(held_sizes)
       ids += chunk.ids or []
       x = chunk.train.get('x')
       if x is not None and x.dtype == np.uint8:
@@ -256,12 +250,11 @@ def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
       raise ValueError('A store needs at least one test example.')
     train.finish()
     tests.finish()
-  if ids and len(ids) != sum(map(len, all_sizes)):
+  if ids and len(ids) != len(train.sizes):
     raise ValueError('Set ids in every chunk, or in none.')
-  ends = lambda sizes: np.append(0, np.cumsum(np.concatenate(sizes)))
-  np.save(folder / 'offsets.npy', ends(all_sizes))
+  np.save(folder / 'offsets.npy', np.append(0, np.cumsum(train.sizes)))
   if test is None:
-    np.save(folder / 'held.npy', ends(all_held))
+    np.save(folder / 'held.npy', np.append(0, np.cumsum(tests.sizes)))
   if ids:
     np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
   arrays = {}

@@ -165,7 +165,7 @@ def _group(samples, folder) -> 'list[_Grouped | None]':
       if split not in splits:
         splits[split] = store.Columns(files, folder, f'{split}_', arrays)
       try:
-        splits[split].append(arrays, np.array([size]), None, [client])
+        splits[split].append(arrays, [size], None, [client])
       except ValueError as error:
         raise ValueError(f'Client {client!r}: {error}') from error
     loaded = {split: x.finish() for split, x in splits.items()}
