@@ -290,13 +290,14 @@ def _constants(jaxpr: core.Jaxpr | core.ClosedJaxpr) -> list[Tree]:
 
 def _digest(tree: Tree, read: bool = False) -> str:
   """Return the digest of paths, types, shapes and values of a tree's arrays."""
-  lines = []
-  for path, x in jax.tree.leaves_with_path(tree):
-    name = jax.tree_util.keystr(path)
-    kind = f'{name} {x.dtype}{[*x.shape]}'
+
+  def line(path, x):
+    kind = f'{jax.tree_util.keystr(path)} {x.dtype}{[*x.shape]}'
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
       x = jax.random.key_data(x)
     if not isinstance(x, np.memmap):  # np.asarray would hide that
       x = np.asarray(x)
-    lines.append(f'{kind} {store.digest(x, read=read)}')
-  return digests.of_text('\n'.join(lines))
+    return f'{kind} {store.digest(x, read=read)}'
+
+  leaves = jax.tree.leaves_with_path(tree)
+  return digests.of_text('\n'.join(line(*leaf) for leaf in leaves))
