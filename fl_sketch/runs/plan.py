@@ -22,19 +22,12 @@ import jax.numpy as jnp
 _BILLED = 64  # rounds whose bills are read: in some algorithms they differ
 
 
-class Wire(NamedTuple):
-  """Communication cost of one participant in each of the first rounds."""
-
-  up: list[int]  # bytes that it sends
-  down: list[int]  # bytes that it receives
-
-
 class Plan(NamedTuple):
   """Memory, communication cost and time of a run."""
 
   memory: memory_lib.Memory  # bytes of the run
   have: memory_lib.Available  # bytes of the machine
-  wire: Wire
+  wire: tuple[list[int], list[int]]  # as of `wire`
   parameters: int  # numbers of the model that clients train
   cohort: int  # clients in a round
   compiling: float  # seconds
@@ -51,7 +44,7 @@ class Plan(NamedTuple):
       'each device at its peak': units(m.device_peak) + of(have.device),
       'the process at its peak': units(m.host_peak) + of(have.host),
     }
-    for name, sizes in self.wire._asdict().items():
+    for name, sizes in zip(('up', 'down'), self.wire, strict=True):
       each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted({*sizes})]
       mean = sum(sizes) / len(sizes) * self.cohort / 1e6
       lines[f'{name}, a participant and round'] = ' or '.join(each)
@@ -84,8 +77,11 @@ def plan(
   return planned
 
 
-def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
-  """Compute the bills of the first rounds, without their clients."""
+def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> tuple[list, list]:
+  """Return bytes that a participant sends, and receives, in the first rounds.
+
+  No client trains for it.
+  """
   cohort_fn = cohort_step(exp.make, mesh, fetch=exp.fetch, clients_per_step=1)
   server_fn = server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
@@ -111,7 +107,7 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
     return jax.lax.scan(step, first, length=count)[1]
 
   up, down = bills()
-  return Wire(up.tolist(), down.tolist())
+  return up.tolist(), down.tolist()
 
 
 def _seconds_of_round(

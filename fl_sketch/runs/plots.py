@@ -77,15 +77,16 @@ def _title(configs: Iterable[Mapping[str, Any]]) -> str:
   return ', '.join(filter(None, shared))
 
 
-def line(label: str, runs: Iterable[Iterable[Row]], x: str, y: str) -> Line:
+def line(label: str, runs: Sequence[Sequence[Row]], x: str, y: str) -> Line:
   """Average metric y over rows of runs, at the rounds that all have logged."""
   logged = lambda rows: {r['round']: r for r in rows if r.get(y) is not None}
   by_round = [*map(logged, runs)]
   common = sorted(set.intersection(*map(set, by_round)))
   if not common:
+    names = ', '.join(dict.fromkeys(k for row in runs[0] for k in row))
     raise ValueError(
-      f'No round has {y!r} in all {len(by_round)} runs {label!r}; plot fewer '
-      'of them.'
+      f'No round has {y!r} in all {len(runs)} runs {label!r}; plot fewer of '
+      f'them, or set y to one of {names}.'
     )
   points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
   xs, ys = np.moveaxis(np.array(points, float), -1, 0)
@@ -174,7 +175,10 @@ def plot(
   title = _title([group.config for group in grouped])
   panels = []
   for name in names:
-    lines = [_line(group, x, name) for group in grouped]
+    lines = []
+    for group in grouped:
+      curve = line(group.label, group.rows, x, name)
+      lines.append(curve._replace(family=group.family))
     panels.append(_panel(x, name, lines, title))
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
@@ -187,14 +191,6 @@ def plot(
   head = 'run', 'seeds', 'rounds', *names, *metrics.BYTES
   last = [_last_values(group, names) for group in grouped]
   return panels, metrics.write_table(path.with_suffix('.csv'), head, last)
-
-
-def _line(group: Group, x: str, y: str) -> Line:
-  for run, rows in zip(group.folders, group.rows, strict=True):
-    if not metrics.values(rows, y):
-      names = ', '.join(metrics.as_array(rows).dtype.names or ())
-      raise ValueError(f'{run} has no metric {y!r}; set y to one of {names}.')
-  return line(group.label, group.rows, x, y)._replace(family=group.family)
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
