@@ -1,9 +1,7 @@
 """Slopes of made-up times, and points of its axes; nothing is timed."""
 
 from benchmarks import scale, workloads
-import draws
 import harness
-import jax
 import numpy as np
 import pytest
 
@@ -35,21 +33,6 @@ def test_the_error_is_that_of_the_slope():
   assert error == pytest.approx(expected, rel=0.22)
   assert abs(mean - 1) < 6 * expected
   assert np.isnan(scale.slope(result(1.0, turns=1))[1])
-
-
-@pytest.mark.nightly
-def test_points_are_what_they_are_called(monkeypatch):
-  draws.by_numpy(monkeypatch)
-  axes, quick = scale.axes(), scale.axes(quick=True)
-  assert all(set(quick[k].points) <= set(axes[k].points) for k in axes)
-  assert list(axes['devices'].points) == [1, 2]
-  exp, mesh = axes['devices'].points[1]()
-  assert mesh.size == 1
-  exp, mesh = axes['parameters'].points[2**20]()
-  d = sum(x.size for x in jax.tree.leaves(exp.params))
-  assert d == pytest.approx(2**20, rel=1e-3)
-  assert mesh.size == 2
-  assert len(axes['clients'].points[64]()[0].sample(0).ids) == 64
 
 
 @pytest.mark.long

@@ -1,10 +1,9 @@
 """The bench over slow links reads, computes and lays what it says."""
 
-import json
 import math
 import sys
 
-from benchmarks import report, slow_link
+from benchmarks import slow_link
 import pytest
 
 RATES = 10.0, 100.0, 1000.0  # Mbit/s
@@ -38,17 +37,6 @@ def test_every_end_of_a_link_has_its_bucket():
   links = slow_link.link_commands(4)
   assert 'ip -n w3 addr add 10.77.0.4/24 dev eth0' in links
   assert links[0] == 'mount -t tmpfs none /run'  # not the machine's own
-
-
-def test_results_become_files(tmp_path):
-  """Catches a row under another name, or a column of another dense row."""
-  rows = [row('JAX', 4e6, 0.1), row('packed', 4e4, 0.3)]
-  result = slow_link.Result(2, rows, {'jax': '1'})
-  report.write_links([result], tmp_path)
-  *_, last = (tmp_path / 'slow_link.md').read_text().splitlines()
-  assert last == '| packed | 40.0 | 0.332 | 0.303 | 0.3 | 0.3 | 158 |'
-  (point,) = json.loads((tmp_path / 'slow_link.json').read_text())['points']
-  assert point['rows'][1]['bytes']['10.0'] == [4e4]
 
 
 @pytest.mark.long

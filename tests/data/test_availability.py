@@ -3,14 +3,12 @@
 import chex
 from fl_sketch import runs
 from fl_sketch.data import availability
-from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds.fates import (
   DROPPED_OUT,
   NOT_SELECTED,
   PARTICIPATED,
   STRAGGLER,
 )
-from fl_sketch.runs import privacy_plan
 import numpy as np
 import pytest
 
@@ -137,19 +135,6 @@ def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
     ids = cohort.ids[real]
     np.testing.assert_array_equal(cohort.byzantine[real], want[ids])
   assert exp.attack is availability.nan
-
-
-def test_dropouts_do_not_change_the_account_of_a_private_run():
-  """The sum is divided by the expected cohort, whoever drops out."""
-  epsilon = []
-  for faults in ({}, {'dropout': 0.5, 'deadline': 1.0}):
-    exp = runs.build(FIELDS | PRIVATE | faults)
-    assert exp.guarantee is not None
-    epsilon.append(exp.guarantee.statement.epsilon)
-    privacy = runs.algorithm_options(exp.config)['privacy']
-    most = privacy_plan.max_cohort(exp.config)
-    assert privacy == private_mean.CentralRelease(20.0, max_cohort=most)
-  assert epsilon[0] == epsilon[1]
 
 
 def test_outcomes_of_a_private_run_do_not_depend_on_its_secret():

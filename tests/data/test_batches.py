@@ -55,22 +55,6 @@ def test_clients_see_their_own_samples_only(
   np.testing.assert_array_equal(draw(ids[::-1]), index[::-1])
 
 
-@pytest.mark.parametrize('order', ['replace', 'mask', 'poisson'])
-def test_seed_round_client_and_position_all_matter(order):
-  same = partitions.Partition(np.arange(400), np.array([0, 400]))
-  twin = partitions.Partition(np.arange(800) % 400, np.array([0, 400, 800]))
-  draw = lambda p, i, seed, r: batches.draw(
-    p, np.array([i]), seed, r, 2, 20, order
-  )
-  base = draw(same, 0, 0, 0)
-  assert not np.array_equal(base, draw(same, 0, 1, 0))
-  assert not np.array_equal(base, draw(same, 0, 0, 1))
-  assert not np.array_equal(base, draw(twin, 1, 0, 0))
-  assert not np.array_equal(base[:, 0], base[:, 1])
-  np.testing.assert_array_equal(base, draw(twin, 0, 0, 0))
-  np.testing.assert_array_equal(base, draw(same, 0, 2**64, 0))
-
-
 def test_draws_of_neighbouring_counters_are_independent():
   p = partitions.Partition(np.arange(32), np.array([0, 8, 16, 24, 32]))
   x = np.stack([batches.draw(p, np.arange(4), 0, r, 25, 20) for r in range(20)])

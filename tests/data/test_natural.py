@@ -138,16 +138,6 @@ def test_options_and_places_are_checked(files, tmp_path):
     importing.import_data('plays', files, files)
 
 
-def test_arrays_that_do_not_fit_together_are_refused(tmp_path):
-  """Catches labels that move on to the samples of the next client."""
-  first = {'x': np.zeros(2), 'y': np.zeros(2)}
-  for x in np.zeros(3), np.zeros(2, np.float32):
-    clients = [('anna', first), ('emil', first | {'x': x})]
-    with pytest.raises(ValueError, match='emil'):
-      importing.import_clients(clients, tmp_path / 's', None, test_share=0.5)
-    assert not [*tmp_path.iterdir()]
-
-
 def test_the_digits_of_emnist_lie_beside_all_of_it(files, tmp_path):
   """Catches digits that are read in place of all letters, or with them."""
   natural_files.write_tff(files, *people())

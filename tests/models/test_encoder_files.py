@@ -215,15 +215,6 @@ def test_what_is_saved_is_loaded(tmp_path):
   chex.assert_trees_all_equal(read, params)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path):
-  """Catches a file that is none."""
-  path = tmp_path / 'other.safetensors'
-  for _ in range(2):
-    with pytest.raises(ValueError, match='other'):
-      pretrained.load(path, *start('bert_nano'))
-    path.write_bytes(b'a page that says where to sign in')
-
-
 @pytest.mark.filterwarnings('ignore')  # theirs
 def test_logits_of_a_vit_are_those_of_transformers(tmp_path):
   """Catches what the twin misreads too; `test_decoder_files` has the others."""

@@ -57,16 +57,6 @@ def test_a_config_has_a_file_for_each_setting(name):
     assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)
 
 
-@pytest.mark.parametrize(('field', 'fields'), [
-  ('step', {'step': 3}), ('model', {'dataset': 'digits'}),
-  ('cohort', {'cohort': 11, 'population': 10}), ('sizes', {'sizes': [8]}),
-])  # fmt: skip
-def test_a_wrong_config_is_refused_by_its_field(field, fields):
-  """Catches a field that would be ignored, in runs of hours."""
-  with pytest.raises(ValueError, match=rf'\b{field}\b'):
-    from_mapping(fields)
-
-
 def found(guess, y, objective=(3.0, 1.0, 2.0)):
   """What an attack finds, made up."""
   numbers = np.array(objective)

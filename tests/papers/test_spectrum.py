@@ -121,17 +121,6 @@ def test_intrinsic_dimensions():
   assert abs(estimate.intrinsic_dimension - geometric.sum()) < bound * error
 
 
-def test_the_density_has_mass_one_and_the_mean_of_the_nodes():
-  estimate = slq(WIDE)
-  grid = np.linspace(-60, 130, 4000)
-  density = estimate.density(grid, 2.0)
-  mass = density.sum() * (grid[1] - grid[0])
-  mean = (grid * density).sum() * (grid[1] - grid[0])
-  assert mass == pytest.approx(1, abs=1e-6)
-  trace = estimate.trace_of(lambda x: x).value
-  assert mean == pytest.approx(trace / D, rel=1e-4)
-
-
 @pytest.mark.covers('S4-Fig4')
 def test_an_exact_power_law_is_found():
   values = 3 * np.arange(1.0, 51) ** -0.8

@@ -5,7 +5,7 @@ from unittest import mock
 
 from fl_sketch import runs
 from fl_sketch.runs import problem as problem_lib
-from harness import SMALL, command
+from harness import SMALL
 import jax
 from launch import configs
 import numpy as np
@@ -87,14 +87,3 @@ def test_a_private_run_has_no_spectrum(tmp_path):
   with pytest.raises(ValueError, match='private'):
     run(tmp_path, every=10, **private)
   assert not list(tmp_path.iterdir())
-
-
-def test_from_the_shell_and_again(tmp_path):
-  flags = [
-    '--config=configs/digits_fedavg.py:quick', f'--workdir={tmp_path}',
-    '--every=10', '--lanczos_steps=12', '--top=5', '--samples=60',
-  ]  # fmt: skip
-  first, again = (command('spectrum', *flags) for _ in range(2))
-  assert first.returncode == again.returncode == 0
-  assert first.stdout == again.stdout
-  assert (tmp_path / 'spectrum.md').read_text() in first.stdout

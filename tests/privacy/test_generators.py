@@ -8,8 +8,6 @@ from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-import private_cases as private
-from private_cases import HP, RELEASE, C, R, Z, has_stddev, uncorrelated
 import pytest
 
 SECRETS = [bytes([i]) * 32 for i in range(5)]
@@ -59,16 +57,3 @@ def test_keys_of_rounds_and_clients_differ():
   roots = [generators.roots(secret).noise_key for secret in SECRETS[:2]]
   keys = [key for root in roots for r in range(3) for key in keys_of(root, r)]
   assert len({tuple(words(key)) for key in keys}) == len(keys) == 42
-
-
-def test_noise_of_rounds_has_its_law():
-  """Catches words that a transformation repeats, or draws of another size."""
-  root = generators.roots(SECRETS[1]).noise_key
-  run = private.program('dp_fedavg', RELEASE, 1)[1]
-  state = private.state_of('dp_fedavg')
-  secrets = jax.random.split(root, 2000)
-  (x,) = run(HP, state, private.PADDING_ID, cases.KEY, secrets)
-  assert has_stddev(x, Z * C / R)
-  assert not has_stddev(x, Z * C / R * 1.08)
-  assert uncorrelated(x[:, 0], x[:, 1])
-  assert uncorrelated(x[0::2], x[1::2])

@@ -1,11 +1,10 @@
 """What `launch.account` says: the statement of a run, before it is run."""
 
 import json
-from unittest import mock
 
 from fl_sketch import accounting, runs
 from fl_sketch.accounting import hypothesis_tests
-from fl_sketch.runs import audit, config, one_run_audit, privacy_report
+from fl_sketch.runs import config, privacy_report
 import harness
 from launch import configs
 import numpy as np
@@ -84,18 +83,6 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   assert 'reproducible: not private' == fields['noise']
   for name in ('epsilon.png', 'trade_off.png'):
     assert (tmp_path / name).stat().st_size > 1000
-
-
-@pytest.mark.parametrize(('kind', 'audited'), [
-  ('canaries', (audit, 'audit_config')), ('one_run', (one_run_audit, 'prepare'))
-])  # fmt: skip
-def test_the_kind_of_an_audit_is_a_flag(kind, audited, monkeypatch):
-  """Catches another audit than the one that was asked for."""
-  refuse = mock.Mock(side_effect=config.ConfigError('refused'))
-  monkeypatch.setattr(*audited, refuse)
-  flags = '--config=das_quadratics:quick', f'--audit={kind}'
-  done = harness.command('account', *flags)
-  assert (done.returncode, refuse.call_count) == (1, 1)
 
 
 @pytest.mark.nightly

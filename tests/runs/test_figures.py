@@ -53,16 +53,6 @@ def test_a_family_has_its_colour_and_a_label_stands_once():
   assert [text.get_text() for text in legend.get_texts()] == ['dense', 'safl']
 
 
-def test_names_stand_in_their_order():
-  """Catches names sorted by family."""
-  dots = [
-    figures.Line('', [1.0], [name], [0.5], [1.5], family, points=True)
-    for name, family in zip('cab', 'abb', strict=True)
-  ]
-  (ax,) = figures.draw([figures.Panel('x', '', dots)]).axes
-  assert [t.get_text() for t in ax.get_yticklabels()] == ['c', 'a', 'b']
-
-
 # What the colour-blind see, by Machado et al. (2009).
 DEUTAN = [[0.367, 0.861, -0.228], [0.28, 0.673, 0.047], [-0.012, 0.043, 0.969]]
 

@@ -163,14 +163,6 @@ def test_no_point_runs_where_one_cannot(tmp_path):
   assert not (tmp_path / 'points').exists()
 
 
-def test_fields_that_a_sweep_cannot_have_are_refused(tmp_path):
-  """Catches a field that a sweep ignores, and data that no device holds."""
-  for name, value in ('feed', 'host'), ('keep_best', 'test_loss'):
-    with pytest.raises(config.ConfigError, match=name):
-      run(tmp_path, GRID | {name: value})
-  assert not list(tmp_path.iterdir())
-
-
 def test_points_that_fit_grow_with_memory(monkeypatch):
   exp = runs.build(BOWLS)
   program = sweep_program.SweepProgram(

@@ -132,22 +132,6 @@ def axes_of(rows):
   return fig.axes
 
 
-def test_one_field_is_a_curve_with_a_gap_where_it_diverged():
-  rates = (0.001, 0.1, 10.0)
-  rows = [
-    row_of(0.9, client_lr=rates[2], seed=0),
-    row_of(0.4, client_lr=rates[0], seed=0),
-    row_of(0.6, client_lr=rates[0], seed=1),
-    row_of(None, True, client_lr=rates[1], seed=0),
-  ]
-  (ax,) = axes_of(rows)
-  (curve,) = (line for line in ax.lines if line.get_linestyle() == '-')
-  xs, ys = curve.get_data(orig=False)
-  np.testing.assert_array_equal(xs, rates)
-  np.testing.assert_allclose(ys, (0.5, math.nan, 0.9))
-  assert ax.get_xscale() == 'log'
-
-
 def test_a_full_grid_is_a_heat_map_of_the_best_over_other_fields():
   """Catches swapped axes, and a cell of another value than the best."""
   pairs = [*itertools.product((1.0, 9.0), (2, 4, 8))]

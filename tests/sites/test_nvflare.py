@@ -200,18 +200,6 @@ def test_a_job_is_submitted_again_where_it_cannot_go_on(
   assert session.jobs[-1]['status'] == 'RUNNING'
 
 
-@pytest.mark.parametrize('settle', [0.0, 1e6])
-def test_what_is_about_to_mend_is_waited_for(tmp_path, settle):
-  """Catches jobs without sites that come back as the server does."""
-  watched, _ = watch(tmp_path, settle=settle, min_sites=2)
-  session = Federation('a', 'b')
-  looks(watched, session)
-  session.sites['b'] = 'away'
-  session.end('EXECUTION_EXCEPTION')
-  looks(watched, session)
-  assert len(session.jobs) == 1 + (settle == 0)
-
-
 def test_a_second_supervisor_takes_over(tmp_path):
   """Catches two jobs that write into one folder of a run."""
   session = Federation('a')

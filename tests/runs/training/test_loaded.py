@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 import own_problem
 import pytest
-import registered
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 
@@ -140,33 +139,6 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(tmp_path):
   other = fl_sketch.load(tmp_path, problem=own._replace(test=test))
   with pytest.raises(workdir.WorkdirError, match='data'):
     other.evaluate()
-
-
-def plain(num_classes):
-  """A model of JAX alone, whose parameters are tuples."""
-  first = jnp.zeros((64, num_classes)), jnp.ones(num_classes)
-
-  def apply(params, x, key):
-    weight, bias = params[0]
-    return x.reshape(len(x), -1) @ weight + bias[None]
-
-  return models.Model(lambda key, x: (first,), apply)
-
-
-@pytest.mark.nightly
-def test_a_registered_model_is_applied_with_parameters_of_any_tree(tmp_path):
-  """Catches lists where the model takes tuples."""
-  with registered.forgotten():
-    models.register(plain, name='own_plain')
-    fields = {'model': 'own_plain', 'model_options': None, 'rounds': 1}
-    exp = runs.build(harness.SMALL | fields)
-    result = runs.train(exp, tmp_path, progress=False)
-    run = fl_sketch.load(tmp_path)
-    assert isinstance(run.params, list)
-    x = sources.load('digits').test['x']
-    params = jax.device_get(result.state.params)
-    wanted = exp.apply_fn(params, x)
-    np.testing.assert_allclose(run.apply(x), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_exported_parameters_start_a_run(whole, tmp_path):
