@@ -35,7 +35,7 @@ flags.mark_flag_as_required('to')
 def main(argv):
   """Write the store; print the sizes of its clients."""
   from fl_sketch.data.natural import importing, tasks
-  from fl_sketch.runs import config, label_distribution
+  from fl_sketch.runs import config
   import numpy as np
 
   begin(argv[:1])
@@ -48,4 +48,4 @@ def main(argv):
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)
-  print(label_distribution.sizes_table(sizes), end='')
+  print(importing.sizes_table(sizes), end='')

@@ -1,4 +1,8 @@
-"""Advise a compressor for a number of bytes, from a few measured updates."""
+"""Advise a compressor for a number of bytes, from a few measured updates.
+
+The noise that it adds to an adaptive server's steps: that of an estimate D of g
+is D - g, taken to be white and independent over rounds. Ours.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -8,9 +12,10 @@ import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs
+from fl_sketch.codecs import lloyd_max
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
-from fl_sketch.runs import compression_noise, config as config_lib
+from fl_sketch.runs import config as config_lib
 from fl_sketch.runs.build import OwnProblem, build
 from fl_sketch.runs.method import algorithm_options
 from fl_sketch.utils import checks, markdown, registry
@@ -33,7 +38,7 @@ class Choice(NamedTuple):
   up: int  # bytes of a client's payload
   down: int  # bytes of the broadcast
   alpha: float  # E||D - x||^2 / ||x||^2 of the estimate D of x
-  cosine: float  # see `compression_noise.step_cosine`
+  cosine: float  # see `step_cosine`
 
   @property
   def compressor(self) -> str:
@@ -80,7 +85,7 @@ def advise_gradients(
 
   * d / b - 1 for tables in float32;
   * d / b - 1 + (d / b) omega P / (n S) and more for tables in few bits, whose
-    clients share a rotation: see `compression_noise.correlated_omega`;
+    clients share a rotation: see `correlated_omega`;
   * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
 
   A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
@@ -102,7 +107,7 @@ def advise_gradients(
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
   updates = np.asarray(flat(grads))
   candidates = _candidates(updates, uplink_bytes, downlink_bytes)
-  cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
+  cosine = lambda c: step_cosine(c.alpha, momentum)
   choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]
   return sorted(choices, key=lambda c: (-round(c.cosine, 2), c.up + c.down))
 
@@ -145,9 +150,9 @@ def _candidates(
     codec, back = _eden(size, *up), _eden(size, *down)
     noise = _omega(codec, size) * np.trace(gram)
     if op != 'identity':
-      noise, op = compression_noise.table_alpha(d, size), f'{op}(size={size})'
+      noise, op = table_alpha(d, size), f'{op}(size={size})'
       if codec is not None:
-        omegas = compression_noise.correlated_omega(up[0], gram / norms)
+        omegas = correlated_omega(up[0], gram / norms)
         noise += float((norms * omegas).sum() * d / size)
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
@@ -232,3 +237,54 @@ def _updates(
     client = exp.hyper, exp.params, exp.data, cohort.ids[i], batches
     updates.append(update_of(*client))
   return np.stack(updates)
+
+
+def table_alpha(dimension: int, size: int, omega: float = 0.0) -> float:
+  r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega) - 1`.
+
+  For tables of b numbers from an operator with orthogonal rows, quantised by a
+  codec of variance ``omega`` (`codecs.eden`).
+
+  >>> round(table_alpha(1024, 256, 0.5708), 4)
+  5.2832
+  """
+  return dimension / size * (1 + omega) - 1
+
+
+def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
+  r"""Covariance of two errors of `codecs.eden` under one rotation.
+
+  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho, f64[...]:
+  :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler), with :math:`a_k` the
+  coefficients of the quantiser in normalised Hermite polynomials. For one bit
+  it is arcsin(rho) - rho; at rho = 1 omega.
+
+  >>> round(float(correlated_omega(1, np.array(0.5))), 4)  # pi / 6 - 1 / 2
+  0.0236
+  """
+  centroids, distortion = lloyd_max(bits)
+  levels = np.array(centroids)
+  steps = np.array([0.0, *(levels[1:] + levels[:-1]) / 2])
+  jumps = np.array([levels[0], *np.diff(levels)])  # half of that at 0
+  density = np.exp(-(steps**2) / 2)
+  before, now = np.zeros_like(steps), np.ones_like(steps)  # h_{k-2}, h_{k-1}
+  rho = np.asarray(correlation, np.float64)
+  total, power, first = np.zeros_like(rho), rho, (jumps * density).sum()
+  for k in range(1, 400):
+    if k % 2 and k > 1:
+      total += ((jumps * density * now).sum() / first) ** 2 / k * power
+    before, now = now, (steps * now - (k - 1) ** 0.5 * before) / k**0.5
+    power = power * rho
+  return np.where(rho < 0.999, total, distortion / (1 - distortion))
+
+
+def step_cosine(alpha: float, momentum: float = 0.9) -> float:
+  r"""Cosine of a momentum step with a gradient that stays the same.
+
+  :math:`1 / \sqrt{1 + \alpha (1 - \beta) / (1 + \beta)}`: an exponential mean
+  by the momentum beta keeps this share of the energy of fresh noise.
+
+  >>> round(step_cosine(99.0), 2)
+  0.4
+  """
+  return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5

@@ -1,6 +1,6 @@
 """Read a run from its folder: config, parameters, metrics, model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import functools
 import os
 import pathlib
@@ -11,7 +11,6 @@ from fl_sketch.models import pretrained
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.runs import (
-  language,
   log,
   metrics,
   problem as problem_lib,
@@ -21,6 +20,7 @@ from fl_sketch.runs import (
 from fl_sketch.runs.build import Experiment, OwnProblem, build
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.same_run import WorkdirError
+from fl_sketch.utils import checks, extras
 from fl_sketch.utils.types import Params, Tree
 import jax
 import numpy as np
@@ -183,8 +183,77 @@ class Run:
     assert exp.merge is not None  # of a lora
     return exp.merge(exp.hyper.frozen, self._trained)
 
-  tokenizer = property(language.tokenizer)
-  generate, export = language.generate, language.export
+  @property
+  def tokenizer(self) -> Any:
+    """The vocabulary of texts, a `tokenizers.Tokenizer`; None without texts."""
+    if (content := self._vocabulary) is None:
+      return None
+    with extras.needed('text'):
+      import tokenizers
+    return tokenizers.Tokenizer.from_str(content)
+
+  def generate(
+    self,
+    prompt: str | Sequence[int],
+    tokens: int = 100,
+    *,
+    temperature: float = 1.0,
+    key: jax.Array | None = None,
+    window: int | None = None,
+  ) -> Any:
+    """Draw tokens after a prompt, from softmax(logits / temperature).
+
+    The prompt is a text, or ids of `tokenizer`; the result is of the same type.
+    '[SEP]' ends a text. `tokens` are how many to draw; a temperature of 0 takes
+    the most likely token. The default key is `jax.random.key(0)`. The model
+    sees the last `window` tokens, by default a training sample's length. Raises
+    ValueError if the run has no vocabulary for a text, or the model does not
+    predict tokens.
+    """
+    checks.at_least('temperature', temperature, 0)
+    window = self._length if window is None else checks.count('window', window)
+    coder, ids = self.tokenizer, prompt
+    if isinstance(prompt, str):
+      if coder is None:
+        raise ValueError(
+          f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens, '
+          'or import the data again.'
+        )
+      ids = coder.encode(prompt, add_special_tokens=False).ids
+    ids, end = [*map(int, ids)], coder and coder.token_to_id('[SEP]')
+    key = jax.random.key(0) if key is None else key
+    for i in range(checks.count('tokens', tokens)):
+      seen = ids[-window:]
+      x = np.array([seen + [0] * (window - len(seen))], np.int32)
+      logits = self.apply(x)[0]
+      size = logits.shape[-1] if logits.ndim == 2 else 0  # 0: one prediction
+      if not (seen and 0 <= min(ids) <= max(ids) < size):
+        raise ValueError(
+          f'prompt={ids[:9]} must have ids below {size}, one at least, and the '
+          'model must predict after every token.'
+        )
+      logits = logits[len(seen) - 1]
+      if temperature:
+        noise = jax.random.gumbel(jax.random.fold_in(key, i), logits.shape)
+        logits = logits / temperature + np.asarray(noise)
+      ids.append(int(logits.argmax()))
+      if ids[-1] == end:
+        break
+    return coder.decode(ids) if isinstance(prompt, str) else ids
+
+  def export(self, folder: str | os.PathLike) -> None:
+    """Write a folder for transformers, adapters merged: `pretrained.export`."""
+    model, about = self.experiment.model, (self._length, self._vocabulary)
+    pretrained.export(folder, model, self.merged(), *about)
+
+  @property
+  def _vocabulary(self) -> str | None:
+    path = self.folder / 'tokenizer.json'
+    return path.read_text() if path.is_file() else self.experiment.tokenizer
+
+  @property
+  def _length(self) -> int:
+    return next(iter(self.experiment.data.values())).shape[-1]
 
   @functools.cached_property
   def _apply(self) -> Any:

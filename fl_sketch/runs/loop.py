@@ -12,7 +12,6 @@ from fl_sketch import models, rounds
 from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
   experiment,
-  label_distribution,
   log,
   memory,
   noise_secret,
@@ -24,7 +23,7 @@ from fl_sketch.runs.checkpoints import Checkpoints
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
 from fl_sketch.runs.player import Player, RunPlayer, Shards
-from fl_sketch.runs.plots import draw_run
+from fl_sketch.runs.plots import draw_labels, draw_run
 from fl_sketch.runs.program import program
 from fl_sketch.runs.saved_params import Best, begun, keep_initial
 from fl_sketch.runs.workdir import Workdir, WorkdirError, has_rows
@@ -242,7 +241,7 @@ class _Run:
     with extras.optional_figures():
       if exp.labels is not None and exp.config.shows_all:
         path, classes = folder / 'labels.png', int(exp.labels.max()) + 1
-        label_distribution.draw(exp.labels, exp.partition, path, classes)
+        draw_labels(exp.labels, exp.partition, path, classes)
       draw_run(folder)
 
   def enter(self, first, runs, metrics, evaluate):

@@ -1,7 +1,7 @@
 """The theory of few-bit tables, against operators and codecs."""
 
 from fl_sketch import codecs, sketches
-from fl_sketch.runs import compression_noise as compression
+from fl_sketch.runs import compression
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,7 @@
 """Pictures are drawn for any number of clients and labels."""
 
 from fl_sketch.data import partitions
-from fl_sketch.runs import figures, label_distribution
+from fl_sketch.runs import figures, plots
 import numpy as np
 import pytest
 
@@ -21,7 +21,7 @@ def test_label_distribution_has_the_shares(
   labels = np.arange(6000) % num_classes
   p = partitions.partition('dirichlet', labels, population, alpha=0.3)
   path = tmp_path / 'labels.png'
-  label_distribution.draw(labels, p, path, num_classes)
+  plots.draw_labels(labels, p, path, num_classes)
   assert path.read_bytes().startswith(b'\x89PNG')
   shares = axes[0].images[0].get_array()
   assert shares.shape == (num_classes, min(population, 500))

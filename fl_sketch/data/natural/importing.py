@@ -1,6 +1,6 @@
 """Import data sets with natural clients into stores."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
 import functools
 import inspect
@@ -12,7 +12,7 @@ from fl_sketch.data import store
 from fl_sketch.data.natural import readers, tasks
 from fl_sketch.data.natural.readers import TEST, TRAIN
 from fl_sketch.data.sources import Arrays, DataError, PathLike
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, markdown
 import numpy as np
 import tqdm
 
@@ -216,3 +216,20 @@ def _hold_out(chunk: store.Chunk, share: float) -> store.Chunk:
   train = {name: x[~held] for name, x in chunk.train.items()}
   held_out = {name: x[held] for name, x in chunk.train.items()}
   return store.Chunk(sizes - counts, train, counts, held_out, chunk.ids)
+
+
+def sizes_table(sizes: Mapping[str, np.ndarray]) -> str:
+  """Format int[clients] of each part of the data as a Markdown table.
+
+  >>> print(sizes_table({'training': np.array([1, 3])}), end='')
+  | samples | clients | in all | mean | least | median | 9 of 10 | most |
+  | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+  | training | 2 | 4 | 2.0 | 1 | 2 | 3 | 3 |
+  """
+  rows, quantiles = [], {'least': 0, 'median': 0.5, '9 of 10': 0.9, 'most': 1}
+  for name, counts in sizes.items():
+    ends = np.quantile(counts, list(quantiles.values()))
+    means = f'{len(counts):,}', f'{counts.sum():,}', f'{counts.mean():,.1f}'
+    rows.append([name, *means, *(f'{end:,.0f}' for end in ends)])
+  head = ['samples', 'clients', 'in all', 'mean', *quantiles]
+  return markdown.table(head, rows, left=1)

@@ -2,7 +2,7 @@
 
 import shutil
 
-from fl_sketch.runs import label_distribution, loop
+from fl_sketch.runs import loop
 import harness
 import pytest
 
@@ -12,12 +12,12 @@ def _unproven(unproven):
   """Rounds are proved in tests/privacy."""
 
 
-DRAW = loop.draw_run, label_distribution.draw
+DRAW = loop.draw_run, loop.draw_labels
 
 
 def draw_by(patch, of_run, of_labels):
   patch.setattr(loop, 'draw_run', of_run)
-  patch.setattr(label_distribution, 'draw', of_labels)
+  patch.setattr(loop, 'draw_labels', of_labels)
 
 
 @pytest.fixture
