@@ -156,23 +156,20 @@ def switched(
   """
   fields = {k: registries.not_none(value) for k, value in fields.items()}
   _unset(fields, given)
-  holders = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
-  for *parents, option in [*_useless(fields, given)]:
-    for prefix, holder in holders.items():
-      name = prefix + '.'.join([*parents, option])
-      options = _at(holder, parents)
-      is_given = any(_overlap(name, other) for other in given)
+  for name in [*_useless(fields, given)]:
+    for path in name, f'sweep.{name}':
+      *parents, option = path.split('.')
+      options = _at(fields, parents)
+      is_given = any(_overlap(path, other) for other in given)
       if _at(options, [option]) is not None and not is_given:
         options[option] = None
-        left_out.append(name)
+        left_out.append(path)
   return fields, sorted(left_out)
 
 
-def _useless(
-  fields: dict[str, Any], given: Collection[str]
-) -> Iterator[tuple[str, ...]]:
-  """Yield paths of fields and options that the given parts do not take."""
+def _useless(fields: dict[str, Any], given: Collection[str]) -> Iterator[str]:
+  """Yield the fields, and FIELD.OPTION, that the given parts do not take."""
   sweep = fields.get('sweep') or {}
   for field, (named_by, parts) in registries.REGISTRIES.items():
     called = field in registries.CALLS and field in given
@@ -180,18 +177,18 @@ def _useless(
       continue
     name = _at(fields, named_by.split('.'))
     if name is None:
-      yield (field,)
+      yield field
       continue
     known = {*parts.options(name), *_OF_CALLS}
     for options in fields.get(field), sweep.get(field):
       # A sweep may have a tuple of whole sketches, which name their kinds.
       if isinstance(options, dict):
-        yield from ((field, option) for option in {*options} - known)
+        yield from (f'{field}.{option}' for option in {*options} - known)
   if 'algorithm' in given or 'server_optimizer' in given:
     named = fields.get('algorithm', 'fedavg'), fields.get('server_optimizer')
     for field in method.without_effect(*named):
       if 'algorithm' in given or field in method.OPTIMIZER_OPTIONS:
-        yield (field,)
+        yield field
 
 
 def _at(tree: Any, path: Iterable[str]) -> Any:
