@@ -11,7 +11,7 @@ the residual grows, so wrap that codec in `contract`.
 
 from typing import Any
 
-from fl_sketch.codecs.base import Codec
+from fl_sketch.codecs.base import Codec, contract, from_sketch, identity
 from fl_sketch.codecs.quantized import (
   bfloat16,
   int4,
@@ -28,7 +28,6 @@ from fl_sketch.codecs.sparse import (
   rand_k,
   top_k,
 )
-from fl_sketch.codecs.wrappers import contract, from_sketch, identity
 from fl_sketch.utils import fields, registry
 
 __all__ = [

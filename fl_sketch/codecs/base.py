@@ -1,4 +1,4 @@
-"""The type of codecs, and a tree as one float32 vector."""
+"""The type of codecs, codecs of one float32 vector, and of other parts."""
 
 import abc
 from collections.abc import Callable
@@ -6,7 +6,7 @@ import dataclasses
 from typing import TypeAlias
 
 from fl_sketch import sketches
-from fl_sketch.sketches.base import Like
+from fl_sketch.sketches.base import Like, leaf_type, wide_type
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Payload, Tree
 import jax
@@ -108,3 +108,80 @@ def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:
   # XLA may use the reciprocal, which underflows to 0 for a large scale.
   near = jnp.where(scale > 1, 2.0**-4, 1)
   return near * x / jnp.where(scale > 0, near * scale, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class identity(Codec):
+  """No compression: the payload is the tree as it is; omega = 0, delta = 1."""
+
+  omega = law(lambda self, d: 0.0)
+  contraction = law(lambda self, d: 1.0)
+
+  def encode(self, key, tree):
+    return tree
+
+  def decode(self, key, payload, like):
+    cast = lambda x, t: jnp.asarray(x, leaf_type(t).dtype)
+    return jax.tree.map(cast, payload, like)
+
+
+@dataclasses.dataclass(frozen=True)
+class from_sketch(Codec):
+  """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
+
+  The payload is the operator's table. Raises ValueError if `op` is not linear,
+  or states no alpha.
+
+  >>> from_sketch(sketches.block_cyclic(8)).omega(64)
+  7.0
+  """
+
+  op: sketches.Sketch
+
+  def __post_init__(self):
+    stated = self.op.properties
+    if not stated.linear or stated.alpha is None:
+      raise ValueError(f'{self.op=} must be linear and state an alpha.')
+
+  @property
+  def omega(self):
+    return self.op.properties.alpha
+
+  def encode(self, key, tree):
+    return self.op.sketch(key, tree)
+
+  def decode(self, key, payload, like):
+    return self.op.desketch(key, payload, like)
+
+
+@dataclasses.dataclass(frozen=True)
+class contract(Codec):
+  """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
+
+  The payload is the same; error feedback needs it. A biased codec raises
+  ValueError.
+
+  >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
+  0.25
+  """
+
+  codec: Codec
+
+  def __post_init__(self):
+    if self.codec.omega is None:
+      raise ValueError(f'{self.codec=} must be unbiased.')
+
+  @property
+  def contraction(self):
+    omega = self.codec.omega
+    assert omega is not None  # checked above
+    return lambda like: 1 / (1 + omega(like))
+
+  def encode(self, key, tree):
+    return self.codec.encode(key, tree)
+
+  def decode(self, key, payload, like):
+    x = self.codec.decode(key, payload, jax.tree.map(wide_type, like))
+    delta = self.contraction(like)
+    scaled = lambda x, t: (delta * x).astype(leaf_type(t).dtype)
+    return jax.tree.map(scaled, x, like)

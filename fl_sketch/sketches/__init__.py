@@ -20,8 +20,7 @@ from fl_sketch.sketches.estimators import (
 )
 from fl_sketch.sketches.fourier import dct, srft
 from fl_sketch.sketches.hadamard import fwht
-from fl_sketch.sketches.layer_cyclic import layer_cyclic
-from fl_sketch.sketches.layerwise import layerwise
+from fl_sketch.sketches.layerwise import layer_cyclic, layerwise
 from fl_sketch.sketches.sampling import identity, uniform_sampling
 from fl_sketch.sketches.srht import block_srht, srht
 from fl_sketch.sketches.verification import Verification, verify

@@ -270,7 +270,10 @@ def sketch_tree(op: VectorSketch, key: Key, tree: Tree) -> jax.Array:
       runs.append(Segment(span.start, jnp.concatenate(parts)))
     return op.sketch_runs(key, runs, vector)
 
-  return _in_lanes(op, whole, vector)(key, jax.tree.leaves(tree))
+  large = op.by_lanes and vector.size >= LARGE_TREE
+  return (primitives.lane_by_lane(whole) if large else whole)(
+    key, jax.tree.leaves(tree)
+  )
 
 
 @jax.jit(static_argnums=(0, 3))
@@ -290,7 +293,8 @@ def desketch_leaves(
       out |= zip(group, split(values, [types[i] for i in group]), strict=True)
     return list(out.values())
 
-  return _in_lanes(op, whole, vector)(key, table)
+  large = op.by_lanes and vector.size >= LARGE_TREE
+  return (primitives.lane_by_lane(whole) if large else whole)(key, table)
 
 
 def _call(
@@ -298,10 +302,3 @@ def _call(
 ) -> Result:
   traced = any(isinstance(x, core.Tracer) for x in vars(op).values())
   return (inspect.unwrap(program) if traced else program)(op, *args)
-
-
-def _in_lanes(
-  op: VectorSketch, fn: Callable[..., Result], vector: Vector
-) -> Callable[..., Result]:
-  large = op.by_lanes and vector.size >= LARGE_TREE
-  return primitives.lane_by_lane(fn) if large else fn

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 from typing import Annotated, NamedTuple
 
-from fl_sketch.sketches import base, hashing, median, primitives
+from fl_sketch.sketches import base, hashing, primitives
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key
 import jax
@@ -152,7 +152,7 @@ class count_sketch(base.VectorSketch):
   def desketch_spans(self, key, table, spans, vector):
     # `jnp.mean` over axis 0 is ten times slower.
     mean = lambda xs: sum(xs) / len(xs)
-    reduce = mean if self.combine == 'mean' else median.median
+    reduce = mean if self.combine == 'mean' else primitives.median
     return desketch(self._columns(key), table.ravel(), spans, reduce)
 
   def _columns(self, key):

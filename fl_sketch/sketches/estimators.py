@@ -10,7 +10,7 @@ and a table by fold_in(key, FRESH). The server subtracts the sketch of the mean
 values, as a tree (`scatter`), and desketches the rest.
 """
 
-from fl_sketch.sketches import base, hashing, median
+from fl_sketch.sketches import base, hashing, primitives
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
@@ -38,7 +38,7 @@ def l2_norm(table: Table) -> jax.Array:
   _check_table(table)
   sizes = jnp.atleast_2d(jnp.abs(table))
   sizes = sizes.astype(jnp.result_type(sizes, jnp.float32))
-  return jnp.sqrt(median.median(list(jnp.square(sizes).sum(1))))
+  return jnp.sqrt(primitives.median(list(jnp.square(sizes).sum(1))))
 
 
 def gather(tree: Tree, support: jax.Array) -> jax.Array:

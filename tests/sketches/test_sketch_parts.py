@@ -3,7 +3,7 @@
 import itertools
 
 from fl_sketch import sketches
-from fl_sketch.sketches import fourier, hadamard, hashing, median
+from fl_sketch.sketches import fourier, hadamard, hashing, primitives
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ def test_network_finds_the_middle():
   for n in range(1, 11):
     bits = np.array(list(itertools.product([0, 1], repeat=n))).T
     wires, ones = list(bits), bits.sum(0)
-    for i, j in median.network(n):
+    for i, j in primitives.network(n):
       low, high = np.minimum(wires[i], wires[j]), np.maximum(wires[i], wires[j])
       wires[i], wires[j] = low, high
     for middle in {(n - 1) // 2, n // 2}:
@@ -25,10 +25,10 @@ def test_network_finds_the_middle():
 
 
 @pytest.mark.covers('S2-Alg2')
-@pytest.mark.parametrize('n', [1, 20, median.MAX_NETWORK + 1])
+@pytest.mark.parametrize('n', [1, 20, primitives.MAX_NETWORK + 1])
 def test_median_is_numpys(n):
   x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
-  got = operators.jit(median.median)(x)
+  got = operators.jit(primitives.median)(x)
   np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
 
 
