@@ -111,11 +111,3 @@ def test_the_total_variation_is_added_to_the_objective():
   added = 0.3 * objectives.total_variation(plain.x)
   assert added > 0.1
   np.testing.assert_allclose(smooth.objective - plain.objective, added, 1e-5)
-
-
-def test_wrong_arguments_are_refused():
-  """Catches a distance of broadcast arrays, and a key that no sketch uses."""
-  ones = np.ones(3, np.float32)
-  for options in {'sketch_key': KEY}, {'observed': ones[:2]}:
-    with pytest.raises(ValueError, match=next(iter(options)).split('_')[0]):
-      find(**{'observed': ones} | options)

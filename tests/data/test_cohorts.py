@@ -78,19 +78,6 @@ def test_every_subset_has_its_probability(kind, options, probability):
   assert stats.chisquare(counts[possible], expected).pvalue > 1e-7
 
 
-@pytest.mark.parametrize(('population', 'cohort'), [(1, 1), (40, 7), (9, 3)])
-def test_a_cyclic_order_has_each_client_once_and_then_again(population, cohort):
-  """Catches a client that the random order has twice, or in no group."""
-  count = cohorts.groups(population, cohort)
-  rounds = [cohorts.cyclic(5, r, population, cohort) for r in range(2 * count)]
-  ids = [x[weight > 0].tolist() for x, weight in rounds]
-  assert sorted(i for group in ids[:count] for i in group) == [
-    *range(population)
-  ]
-  assert ids[:count] == ids[count:]
-  assert max(map(len, ids)) - min(map(len, ids)) <= 1
-
-
 def test_a_cohort_takes_no_memory_of_the_population():
   """Catches draws for every client of the population in every round."""
   tracemalloc.start()
@@ -138,19 +125,6 @@ def test_allocations_are_one_round_of_an_epoch_by_independent_coins():
   dispersion = np.sum((sizes[:, 0] - population / t) ** 2) / variance
   assert dispersion < stats.chi2.isf(1e-7, epochs)
   assert dispersion > stats.chi2.isf(1 - 1e-7, epochs)
-
-
-@pytest.mark.parametrize(
-  ('draw', 'size'), [(cohorts.poisson, 0.5), (cohorts.random_allocation, 2)]
-)
-def test_a_cohort_that_is_cut_off_keeps_some_of_its_round(draw, size):
-  """Catches a cut that takes clients of other rounds, or too few."""
-  for r in range(50):
-    whole, _ = draw(0, r, 40, size, max_cohort=40)
-    kept, weight = draw(0, r, 40, size, max_cohort=9)
-    assert len(kept) == 9
-    assert set(kept) <= set(whole)
-    assert weight.sum() == min(9, np.sum(whole < 40))
 
 
 @pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-25])

@@ -149,19 +149,11 @@ def _apart():
   jax.eval_shape(step, jnp.ones(3), state, jnp.ones((2, 3)))
 
 
-def _init(text):
-  return distributed.mean_over('data', text).init(cases.PARAMS)
-
-
 # Catches a mean over some shards, and gradients that JAX has summed already.
 test_bad_input_names_what_is_wrong = refused(
   lambda use: use(),
   (_summed, 'value_and_grad'),
   (_apart, 'fast'),
-  (lambda: _init('onebit_adam(warmup=3)'), 'distributed.algorithm'),
-  (lambda: _init('edin'), "'eden'"),
-  (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'),
-    'error_feedback'),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ STEPS, MAX_BATCH, DIMENSION = 4, 6, 3
 LR, CLIP = 0.1, 0.7
 PARAMS = {'w': jnp.array([0.3, -0.2, 0.1]), 'b': jnp.float32(0.5)}
 MANY = 50_000
-MICROBATCHES = {'expected_batch': 4, 'microbatch': 16}
+MICROBATCHES = {'expected_batch': 4, 'microbatch': 4}
 
 
 def loss_fn(params, batch):
@@ -74,7 +74,7 @@ def noise_of(key):
   return grid.decode(drawn, points)
 
 
-@pytest.mark.covers('S0-Alg2 = Alg3')
+@pytest.mark.covers('S0-Alg2 = Alg3', 'S0-H8')
 def test_it_is_its_twin_given_the_noise():
   batches = make_batches()
   result, metrics = run(batches, noise=1.5, weight_decay=0.2)

@@ -4,7 +4,6 @@ import itertools
 import math
 import pathlib
 
-from fl_sketch import models
 from fl_sketch.data import store
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import build, plan as plan_lib, sweep
@@ -232,14 +231,3 @@ def test_all_methods_see_the_same_characters(ws):
     seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
     assert seen == 6 * 4 * 2, name
     assert fields['cohort'] == 8
-
-
-@pytest.mark.parametrize('scale', workspace.SCALES)
-def test_heads_divide_the_widths_of_every_scale(scale, tmp_path, monkeypatch):
-  """Catches a decoder that cannot be made, at a scale that nobody ran."""
-  monkeypatch.setattr(problems, 'plays', lambda ws: {})
-  made = lambda ws, name, fields, rates: fields
-  monkeypatch.setattr(problems.tuning, 'task', made)
-  fields = problems.scratch(MadeUp(tmp_path, scale, progress=False))
-  model = models.make(fields['model'], 67, **fields.get('model_options', {}))
-  assert model.width % model.heads == 0

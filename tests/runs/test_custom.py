@@ -6,7 +6,6 @@ from fl_sketch import models, runs
 from fl_sketch.data import sources
 from fl_sketch.models import losses
 from fl_sketch.runs import config, custom
-from flax import nnx
 from harness import ROOT, SMALL
 import jax
 import jax.numpy as jnp
@@ -102,33 +101,6 @@ def test_a_plain_function_is_what_a_module_of_the_same_function_is():
     for task in (problem, plain)
   ]
   assert results[0] == results[1]
-
-
-class OwnNnx(nnx.Module):
-  def __init__(self, rngs):
-    self.hidden = nnx.Linear(3, 8, rngs=rngs)
-    self.dropout = nnx.Dropout(0.2, rngs=rngs)
-    self.last = nnx.Linear(8, 2, rngs=rngs)
-
-  def __call__(self, x):
-    return self.last(self.dropout(nnx.tanh(self.hidden(x))))
-
-
-def both(params, batch, key):
-  """A plain function with noise in training."""
-  noise = 0.0 if key is None else jax.random.normal(key)
-  return {'loss': batch['y'] * (params + noise)}
-
-
-@pytest.mark.parametrize('model', [OwnNnx, OwnNnx(nnx.Rngs(1)), (1.0, both)])
-def test_models_that_draw_do_so_in_training_alone(model):
-  """Dropout in evaluation, or none in training, went unnoticed."""
-  task = custom.problem(model, [arrays(4)], arrays(4))
-  batch = jax.tree.map(lambda x: x[0], task.test)
-  loss = lambda key: task.loss_fn(task.params, batch, key)
-  assert loss(jax.random.key(0)) != loss(jax.random.key(1))
-  sums = task.metrics_fn(task.params, batch)
-  np.testing.assert_allclose(sums['loss'] / 4, loss(None), rtol=1e-6)
 
 
 LINEAR = models.make('linear', 3)

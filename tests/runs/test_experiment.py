@@ -76,17 +76,6 @@ def test_every_config_is_checked_and_documents_its_command(name):
     module.get_config('slow')
 
 
-@pytest.mark.parametrize(('near', 'fields'), [
-  ('linear', {'model': 'linea'}), ('adam', {'local_optimizer': 'adamm'}),
-  ('srht', {'algorithm': 'safl', 'sketch': 'srth'}),
-  ('size', {'algorithm': 'safl', 'sketch': 'srht(sze=9)'}),
-])  # fmt: skip
-def test_a_config_names_the_nearest_part(near, fields):
-  """Catches a part, or an option, that fails only when the run is built."""
-  with pytest.raises(config.ConfigError, match=f"Did you mean '{near}'"):
-    config.Config(**fields)
-
-
 @pytest.mark.usefixtures('own_parts')
 def test_an_own_algorithm_may_read_any_hyperparameter():
   """Catches a message that clip_norm has no effect, of one that reads it."""
@@ -131,16 +120,3 @@ def test_weights_by_samples():
   cohort = exp.sample(0)
   sizes = exp.partition.sizes[cohort.ids]
   np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
-
-
-@pytest.mark.nightly
-def test_gram_steps_are_the_direct_steps(tmp_path):
-  fields = {'model': 'linear', 'model_options': None, 'batch_size': 0}
-  fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}
-  params = []
-  for work in ('sgd', 'gram'):
-    exp = runs.build(SMALL | fields | {'local_work': work})
-    result = runs.train(exp, tmp_path / work, progress=False)
-    params.append(jax.device_get(result.state.params))
-  for a, b in zip(*map(jax.tree.leaves, params), strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-5)

@@ -124,34 +124,3 @@ def test_what_does_not_fit_own_parts_is_named(fields, name):
   """Catches a wrong option of one's own that is ignored."""
   with pytest.raises(config.ConfigError, match=name):
     runs.build(HEAVY | fields)
-
-
-class Sleepy(nn.Module):
-  num_classes: int
-
-  @nn.compact
-  def __call__(self, x, train=False):
-    both = jnp.concatenate([x['a'], x['b']], -1)
-    both = nn.Dropout(0.5, deterministic=not train)(both)
-    return nn.Dense(self.num_classes)(both)
-
-
-def test_a_config_trains_with_dropout_and_inputs_in_a_dict():
-  """Catches a default loss that draws nothing, or reads 'x' alone."""
-  client = {
-    'a': np.ones((5, 2), np.float32), 'b': np.ones((5, 3), np.float32),
-    'y': np.arange(5) % 2,
-  }  # fmt: skip
-  with registered.forgotten():
-    data.register(
-      lambda: data.from_clients([client, client], client, num_classes=2),
-      name='plugin_pairs',
-    )
-    models.register(Sleepy, name='plugin_sleepy')
-    exp = runs.build(
-      {'dataset': 'plugin_pairs', 'model': 'plugin_sleepy', 'population': 2,
-       'cohort': 2}
-    )  # fmt: skip
-  key = jax.random.key
-  loss = lambda seed: float(exp.loss_fn(exp.params, client, key(seed)))
-  assert loss(0) == loss(0) != loss(1)
