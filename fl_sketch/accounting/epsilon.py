@@ -16,6 +16,8 @@ from fl_sketch.accounting import gaussian, losses, profiles, types
 from fl_sketch.accounting.types import GaussianMechanism, Mechanism
 from fl_sketch.utils import checks
 
+_RTOL = 1e-4  # of a calibrated noise multiplier
+
 
 def compute_epsilon(
   mechanism: Mechanism, *, delta: float, accountant: str = 'pld'
@@ -110,7 +112,6 @@ def calibrate_noise_multiplier(
   steps: int,
   sampling_probability: float = 1.0,
   accountant: str = 'pld',
-  rtol: float = 1e-4,
   **spec: Any,
 ) -> float:
   """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
@@ -119,7 +120,7 @@ def calibrate_noise_multiplier(
   sampling POISSON by default if the probability is below 1. Raises
   CalibrationError if no multiplier in reach meets the target.
 
-  The least such z is smaller by at most 2 rtol, relatively.
+  The least such z is smaller by at most 2e-4, relatively.
 
   >>> z = calibrate_noise_multiplier(epsilon=5.0, delta=1e-6, steps=500)
   >>> round(z, 3)
@@ -159,7 +160,7 @@ def calibrate_noise_multiplier(
   with contextlib.suppress(types.CalibrationError):  # no order is small enough
     rough_gap = functools.partial(gap, rough=True)
     guess = _root(rough_gap, start / 4, start, 1e-2)
-  return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
+  return _root(gap, 0.6 * guess, 1.02 * guess, _RTOL)
 
 
 def _root(
