@@ -181,28 +181,21 @@ def _max_pool_backward(residuals, grad):
 _max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
-class Conv(nn.Module):
-  """`conv2d` with a bias, by default, and initialised like `linen.Conv`."""
+def conv(
+  features: int,
+  side: int,
+  padding: str = 'SAME',
+  *,
+  stride: int = 1,
+  dtype: str = 'float32',
+  **options,
+) -> nn.Conv:
+  """Return a square `linen.Conv` layer of `conv2d`; options are its fields."""
 
-  features: int
-  kernel_size: tuple[int, int]
-  padding: str = 'SAME'
-  stride: int = 1
-  use_bias: bool = True
-  dtype: str = 'float32'
-  kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
-  bias_init: nn.initializers.Initializer = nn.initializers.zeros
+  def convolve(x, kernel, *_, **__):
+    if x.ndim != 4:
+      raise ValueError(f'{x.ndim=} must be 4.')
+    return conv2d(x, kernel, padding, stride=stride, dtype=dtype)
 
-  @nn.compact
-  def __call__(self, x_BxHxWxC):
-    """Return f32[batch, rows, cols, features]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
-    shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)
-    kernel = self.param('kernel', self.kernel_init, shape)
-    options = {'stride': self.stride, 'dtype': self.dtype}
-    y_BxHxWxF = conv2d(x_BxHxWxC, kernel, self.padding, **options)
-    if not self.use_bias:
-      return y_BxHxWxF
-    bias = self.param('bias', self.bias_init, (self.features,))
-    return y_BxHxWxF + bias.reshape(1, 1, 1, -1)
+  sides = side, side
+  return nn.Conv(features, sides, conv_general_dilated=convolve, **options)

@@ -73,7 +73,7 @@ class LeNet5(nn.Module):
     """Return the logits, f32[batch, num_classes]."""
     h_BxHxWxF = x_BxHxWxC
     for features, padding in ((6, 'SAME'), (16, 'VALID')):
-      conv = layers.Conv(features, (5, 5), padding, dtype=self.dtype)
+      conv = layers.conv(features, 5, padding, dtype=self.dtype)
       # The relu comes after the pool, on a quarter of the values: they commute.
       h_BxHxWxF = jax.nn.relu(layers.max_pool(conv(h_BxHxWxF)))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
@@ -98,11 +98,12 @@ class EmnistCNN(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
     """Return the logits, f32[batch, num_classes]."""
-    conv = functools.partial(
-      layers.Conv, kernel_size=(3, 3), padding='VALID', dtype=self.dtype
+    first, second = (
+      layers.conv(features, 3, 'VALID', dtype=self.dtype)
+      for features in (32, 64)
     )
-    h = jax.nn.relu(conv(32)(x_BxHxWxC))
-    h = jax.nn.relu(layers.max_pool(conv(64)(h)))  # as in `LeNet5`
+    h = jax.nn.relu(first(x_BxHxWxC))
+    h = jax.nn.relu(layers.max_pool(second(h)))  # as in `LeNet5`
     early, late = (nn.Dropout(p, deterministic=not train) for p in self.dropout)
     h_BxD = early(h).reshape(h.shape[0], -1)
     h_BxD = late(jax.nn.relu(layers.dense(128, self.dtype)(h_BxD)))
@@ -133,7 +134,7 @@ class SmoothLeNet(nn.Module):
     options: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
     options['dtype'] = self.dtype
     for stride in (2, 2, 1):
-      conv = layers.Conv(12, (5, 5), stride=stride, **options)
+      conv = layers.conv(12, 5, stride=stride, **options)
       h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
     return layers.dense(self.num_classes, **options)(h_BxD)
@@ -199,7 +200,6 @@ class ResNet(nn.Module):
     return jax.nn.relu(x + h)
 
   def _conv(self, features, side, stride):
-    sides = side, side  # no bias: GroupNorm takes a constant away
-    return layers.Conv(
-      features, sides, stride=stride, use_bias=False, dtype=self.dtype
+    return layers.conv(  # no bias: GroupNorm takes a constant away
+      features, side, stride=stride, use_bias=False, dtype=self.dtype
     )

@@ -71,7 +71,7 @@ def test_the_backend_picks_the_form(monkeypatch):
 
 def test_conv_starts_as_in_linen():
   x = normal(0, 1, 6, 6, 2)
-  ours, theirs = layers.Conv(3, (5, 5)), nn.Conv(3, (5, 5))
+  ours, theirs = layers.conv(3, 5), nn.Conv(3, (5, 5))
   (y, variables), (z, expected) = (
     module.init_with_output(jax.random.key(1), x) for module in (ours, theirs)
   )
