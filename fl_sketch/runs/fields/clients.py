@@ -128,13 +128,11 @@ class ClientFields(ProblemFields):
   def check(self):
     """Check partition, participation and failures."""
     super().check()
-    self.check_effect(['personal_lr'], bool(self.personal_steps),
-      'personal_steps >= 1')  # fmt: skip
-    self._check_participation()
-    self._check_failures()
-
-  def _check_participation(self):
+    steps = bool(self.personal_steps)
+    self.check_effect(['personal_lr'], steps, 'personal_steps >= 1')
     expected = round(self.population / self.allocation_rounds)
+    attackers = round(self.byzantine * self.population)
+    share = 'smaller' if attackers else 'larger'
     self.refuse(
       (self.cohort > self.population,
        '{cohort} exceeds {population}; use a smaller cohort.'),
@@ -144,18 +142,12 @@ class ClientFields(ProblemFields):
       (self.sampling == 'random_allocation' and self.cohort != expected,
        '{sampling} requires {cohort} to be {population} / epoch_rounds='
        f'{self.allocation_rounds}, rounded; set cohort={expected}.'),
-    )  # fmt: skip
-
-  def _check_failures(self):
-    if self.selected > self.population:
-      raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
-    count = round(self.byzantine * self.population)
-    share = 'smaller' if count else 'larger'
-    self.refuse(
+      (self.selected > self.population,
+       '{cohort} x {over_sampling} exceeds {population}.'),
       ((self.byzantine > 0) != (self.attack is not None),
        'Set byzantine and attack together, or neither; got {byzantine}, '
        '{attack}.'),
-      (self.byzantine and count in (0, self.population),
-       f'{{byzantine}} of {{population}} rounds to {count} clients; use a '
+      (self.byzantine and attackers in (0, self.population),
+       f'{{byzantine}} of {{population}} rounds to {attackers} clients; use a '
        f'{share} share.'),
     )  # fmt: skip

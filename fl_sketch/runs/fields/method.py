@@ -117,7 +117,6 @@ class MethodFields(clients.ClientFields):
       p = takes.get(name)
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
-    self._check_server()
     takes_part = self.full_participation and not availability.in_force(self)
     required = algorithms.entry(self.algorithm).full_participation
     if required and not (takes_part and self.weights == 'equal'):
@@ -126,7 +125,7 @@ class MethodFields(clients.ClientFields):
         "population, sampling='fixed_size', weights='equal' and no "
         'over_sampling, dropout or deadline.'
       )
-    self._check_steps(takes)
+    self._check_work(takes)
     changes = 'lora_scale' in takes  # whether the server changes the kernels
     if self.lora is None and not changes:
       return
@@ -138,21 +137,8 @@ class MethodFields(clients.ClientFields):
         f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
       )
 
-  def _check_server(self):
-    if self.server_schedule is not None:
-      schedules.make(rounds=self.rounds, **self.server_schedule)
-    self.refuse(
-      (None not in (self.final_server_lr, self.server_schedule),
-       '{final_server_lr} and {server_schedule} both set the rate; remove one.'
-       ),
-      ((self.robust is None) != (self.groups is None),
-       'Set robust and groups together, or neither; got {robust}, {groups}.'),
-      (self.groups is not None and not 3 <= self.groups <= self.selected,
-       f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'),
-    )  # fmt: skip
-
-  def _check_steps(self, takes: Mapping[str, Any]):
-    """Check batches, clipping, rates and optimizer of local steps."""
+  def _check_work(self, takes: Mapping[str, Any]):
+    """Check local steps and rates, and the groups of robust means."""
     work = algorithms.entry(self.algorithm).work
     divides = 'local_steps' in takes and work != 'slopes'
     optimizer = (self.local_optimizer or {}).get('kind')
@@ -178,6 +164,14 @@ class MethodFields(clients.ClientFields):
        'local_optimizer.weight_decay alone.'),
       (None not in (self.lr_decay, self.client_schedule),
        '{lr_decay} and {client_schedule} both set the rate; remove one.'),
+      (None not in (self.final_server_lr, self.server_schedule),
+       '{final_server_lr} and {server_schedule} both set the rate; remove one.'
+       ),
+      ((self.robust is None) != (self.groups is None),
+       'Set robust and groups together, or neither; got {robust}, {groups}.'),
+      (self.groups is not None and not 3 <= self.groups <= self.selected,
+       f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'),
     )  # fmt: skip
-    if self.client_schedule is not None:
-      schedules.make(rounds=self.rounds, **self.client_schedule)
+    for schedule in self.client_schedule, self.server_schedule:
+      if schedule is not None:
+        schedules.make(rounds=self.rounds, **schedule)
