@@ -1,40 +1,24 @@
-"""Errors of which a program prints only the message, which says what to change.
-
-Every other error keeps its traceback.
-"""
+"""Ends of a program: a user's error, or the loss of another process."""
 
 from collections.abc import Iterator
 import contextlib
 import os
-import pkgutil
 import sys
 import traceback
 from typing import NoReturn
 
 from absl import logging
+from fl_sketch.utils import UserError
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
-_ERRORS = (
-  'runs.config:ConfigError', 'data.sources:DataError',
-  'privacy.noninterference.flow:InterferenceError',
-  'accounting.types:CalibrationError',
-  'accounting.types:UnsupportedAccountingError',
-  'runs.metrics:MetricsError', 'runs:DivergedError',
-  'runs.checkpoints:CheckpointError', 'runs.memory:TooLargeError',
-  'runs.noise_secret:SecretError', 'runs.program:PlacementError',
-  'runs.workdir:WorkdirError', 'utils.extras:MissingExtraError',
-  'utils.files:SaveError',
-)  # fmt: skip
 
 
 @contextlib.contextmanager
 def refused(*also: type[Exception]) -> Iterator[None]:
-  """End the program with the message of one of `user_errors`, or `also`."""
+  """End the program with the message of a `UserError`, or of one of `also`."""
   try:
     yield
-  except Exception as e:
-    if not isinstance(e, (*also, *user_errors())):
-      raise
+  except (UserError, *also) as e:
     refuse(e)
 
 
@@ -64,8 +48,3 @@ def leave(error: Exception) -> NoReturn:
 def _end(message: str) -> NoReturn:
   print(message, file=sys.stderr, flush=True)
   os._exit(1)
-
-
-def user_errors() -> tuple[type[Exception], ...]:
-  """Import and return these errors."""
-  return tuple(pkgutil.resolve_name(f'fl_sketch.{name}') for name in _ERRORS)

@@ -17,6 +17,7 @@ import sys
 
 from absl import app
 from fl_sketch.runs import devices
+from fl_sketch.utils import UserError
 import tqdm
 
 from . import begin, define, define_folders, errors, neighbour
@@ -71,7 +72,7 @@ def _run(studies, scale, root):
     try:
       results.run(study, ws)
       played.append(study.name)
-    except errors.user_errors() as e:
+    except UserError as e:
       if len(studies) == 1:
         raise
       missing[study.name] = f'{type(e).__name__}: {e}'

@@ -8,18 +8,18 @@ import operator
 from typing import Any, Literal
 import warnings
 
-from fl_sketch.utils import checks
+from fl_sketch.utils import UserError, checks
 
 Unit = Literal['client', 'sample']
 Trust = Literal['central', 'secure_aggregation', 'local']
 TRUSTS = ('central', 'secure_aggregation', 'local')
 
 
-class UnsupportedAccountingError(ValueError):
+class UnsupportedAccountingError(UserError, ValueError):
   """No valid analysis of this combination is implemented."""
 
 
-class CalibrationError(ValueError):
+class CalibrationError(UserError, ValueError):
   """No parameter within the search range meets the target."""
 
 

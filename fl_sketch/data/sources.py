@@ -8,7 +8,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.partitions import Partition
-from fl_sketch.utils import extras, files
+from fl_sketch.utils import UserError, extras, files
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Pixels(NamedTuple):
     return {'mean': self.total / self.count / 255, 'std': variance**0.5 or 1.0}
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
   """A dataset is missing, damaged or not the expected one."""
 
 

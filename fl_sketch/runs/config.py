@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_sketch.models import losses
 from fl_sketch.runs.fields import method, privacy, registries, run
-from fl_sketch.utils import checks, fields as f, plugins
+from fl_sketch.utils import UserError, checks, fields as f, plugins
 
 # Fields that may differ when a run is resumed: they change no round, except
 # that clients_per_step changes rounding. See `workdir.resumable`.
@@ -21,7 +21,7 @@ RESUMABLE = (
 _OF_CALLS = 'kind', 'contract', 'keep_state'  # and the options of a factory
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
   """A config, or an option of a command, is wrong; the message names it."""
 
 

@@ -15,13 +15,14 @@ from fl_sketch.runs import (
 )
 from fl_sketch.runs.method import hyper_of
 from fl_sketch.runs.metrics import Row
+from fl_sketch.utils import UserError
 from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
 
-class DivergedError(FloatingPointError):
+class DivergedError(UserError, FloatingPointError):
   """The server's state, or the updates of all clients, are not finite."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fl_sketch.rounds import comms
 from fl_sketch.runs import program as program_lib
 from fl_sketch.runs.build import Experiment
-from fl_sketch.utils import progress
+from fl_sketch.utils import UserError, progress
 from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import Mesh
@@ -18,7 +18,7 @@ _CUT = 4  # to a share of the client slots; each compilation can take minutes
 _PROC = pathlib.Path('/proc')
 
 
-class TooLargeError(ValueError):
+class TooLargeError(UserError, ValueError):
   """A run does not fit the memory; the message suggests config changes."""
 
 

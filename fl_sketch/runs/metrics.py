@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from fl_sketch.utils import files, markdown
+from fl_sketch.utils import UserError, files, markdown
 import numpy as np
 from scipy import special
 
@@ -19,7 +19,7 @@ BYTES = {'MB up': 'total_uplink_bytes', 'MB down': 'total_downlink_bytes'}
 LEVEL = 0.05  # of two-sided intervals
 
 
-class MetricsError(ValueError):
+class MetricsError(UserError, ValueError):
   """A metrics file is damaged; the message names file and line."""
 
 

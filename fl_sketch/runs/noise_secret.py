@@ -10,14 +10,14 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import peers
 from fl_sketch.runs import same_run, workdir
 from fl_sketch.runs.config import Config
-from fl_sketch.utils import files
+from fl_sketch.utils import UserError, files
 import jax
 import numpy as np
 
 _BYTES = generators.ROOT_BYTES
 
 
-class SecretError(ValueError):
+class SecretError(UserError, ValueError):
   """The secret of a run is missing, damaged, or readable by others."""
 
 

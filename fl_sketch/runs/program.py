@@ -9,6 +9,7 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.runs import Experiment, client_state, log
+from fl_sketch.utils import UserError
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 MAX_RESIDENT = 2**30  # bytes of data, or of client state, for 'auto'
 
 
-class PlacementError(ValueError):
+class PlacementError(UserError, ValueError):
   """The devices cannot hold what the config places on them."""
 
 

@@ -23,7 +23,7 @@ from fl_sketch.runs import (
   devices,
   program as program_lib,
 )
-from fl_sketch.utils import digests, files
+from fl_sketch.utils import UserError, digests, files
 from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
@@ -47,7 +47,7 @@ _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
 _LOG = logging.getLogger(__name__)
 
 
-class WorkdirError(ValueError):
+class WorkdirError(UserError, ValueError):
   """The folder holds another run, is in use, or cannot be written."""
 
 

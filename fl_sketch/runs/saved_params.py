@@ -10,7 +10,7 @@ from typing import Any
 from fl_sketch.runs import client_state, metrics
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.same_run import WorkdirError
-from fl_sketch.utils import digests, files
+from fl_sketch.utils import UserError, digests, files
 from fl_sketch.utils.types import Params
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ _CAVEAT = (
 )
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
   """A checkpoint cannot be read, or there is none."""
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 import contextlib
 
-from fl_sketch.utils import progress
+from fl_sketch.utils import UserError, progress
 
 
-class MissingExtraError(ImportError):
+class MissingExtraError(UserError, ImportError):
   """A package of an extra is not installed; the message says how to get it."""
 
 

@@ -12,14 +12,14 @@ import platform
 import re
 from typing import Any
 
-from fl_sketch.utils import __version__
+from fl_sketch.utils import UserError, __version__
 import numpy as np
 
 # A list in indented JSON without strings, lists and objects in it.
 _NUMBERS = re.compile(r'\[\n\s+([^][{}"]*)\n\s+\]')
 
 
-class SaveError(OSError):
+class SaveError(UserError, OSError):
   """A file cannot be written, as on a full disk; the checkpoints stay."""
 
 

@@ -14,6 +14,7 @@ import types
 from typing import NamedTuple
 
 from fl_sketch.rounds import marks
+from fl_sketch.utils import UserError
 from jax.extend import core
 
 DATA, NOISE, MIXED = 'data', 'noise', 'mixed'
@@ -31,7 +32,7 @@ _LIBRARY = str(pathlib.Path(__file__).parents[2])
 _TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
 
 
-class InterferenceError(ValueError):
+class InterferenceError(UserError, ValueError):
   """Data of clients reach, or may reach, a public value without noise."""
 
 
