@@ -3,8 +3,13 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.algorithms import fedsketchgate
-from fl_sketch.rounds import client_step, keys
+from fl_sketch.algorithms import (
+  fedsketchgate,
+  lora_products,
+  power_sgd,
+  server_optimizers,
+)
+from fl_sketch.rounds import client_step, keys, mesh as mesh_lib
 from fl_sketch.rounds.error_feedback import compress
 import jax
 import jax.numpy as jnp
@@ -14,8 +19,9 @@ import optax
 import pytest
 import quadratics
 from quadratics import linear
+import reference
 
-D, HP, MEAN = cases.DIMENSION, cases.HP, cases.MEAN
+HP, MEAN = cases.HP, cases.MEAN
 
 
 @pytest.mark.representatives('scaffold', 'feddyn')
@@ -117,3 +123,81 @@ def test_a_memory_without_a_meaning_is_refused():
   momentum = {'privacy': cases.RELEASE, 'client_momentum': 0.9}
   with pytest.raises(ValueError, match='client_momentum'):
     linear('safl', sketch=MEAN, **momentum)(HP)
+
+
+@pytest.mark.parametrize(('shape', 'rank', 'factors'), [
+  ((4, 4), 1, True), ((4, 4), 2, False), ((3, 6), 1, True), ((3, 6), 2, False),
+  ((5, 5), 2, True), ((2, 2, 5), 2, True), ((2, 2, 4), 2, False),
+  ((16,), 1, False), ((0, 8), 1, False),
+])  # fmt: skip
+def test_an_array_has_factors_where_they_are_smaller(shape, rank, factors):
+  """Catches factors of as many numbers as the array, or of a vector."""
+  make = algorithms.make('power_sgd', cases.loss_fn, rank=rank)
+  like = {'x': jax.ShapeDtypeStruct(shape, jnp.float32)}
+  state = jax.eval_shape(lambda p: rounds.init(make(cases.HP), p, 1), like)
+  assert len(rounds.state_of(state, 'right')) == factors
+
+
+def test_a_residual_travels_in_its_smaller_form():
+  """Catches a bill of the larger form, at and beside equal sizes."""
+  for factors, dense in ((24, 32), (24, 48), (24, 47), (24, 49), (40, 32)):
+    counts = jnp.arange(5, dtype=jnp.uint32)
+    bill = lora_products._residual([(factors, dense)], counts, 5)
+    want = factors + np.minimum(np.arange(5) * factors, dense)
+    np.testing.assert_array_equal(bill, want)
+
+
+@pytest.mark.parametrize(('shape', 'spec'), [
+  ((3, 8), (None, 'shard')), ((8, 4), ('shard',)), ((4, 7), ('shard',)),
+  ((3, 5), ()), ((0, 5), ()), ((), ()),
+])  # fmt: skip
+def test_state_is_split_along_an_axis_that_the_devices_divide(shape, spec):
+  """Catches a longest axis of odd length, and one of length 0."""
+  mesh = mesh_lib.cohort_mesh(2)
+  assert (*mesh_lib.shardings_over(mesh, np.zeros(shape)).spec,) == spec
+
+
+RATE = cases.HP.server_lr
+
+
+@pytest.mark.covers('S4-Alg2[adam, amsgrad]')
+@pytest.mark.parametrize('name', cases.EVERY)
+def test_each_is_its_numpy_twin(name):
+  """Catches bias correction in AMSGrad, and moments that start elsewhere."""
+  rng = np.random.default_rng(0)
+  gradients = rng.standard_normal((6, 10)).astype(np.float32)
+  gradients[3:] *= 0.01  # the largest second moment of AMSGrad stays
+  link = server_optimizers.server_step(cases.HP, name)
+  state, twin = link.init(gradients[0]), reference.Server(name, 10)
+  for gradient in gradients:
+    step, state = link.update(gradient, state)
+    want = -twin.step(gradient, float(RATE))
+    np.testing.assert_allclose(step, want, rtol=1e-4)
+
+
+OPTIONS = {
+  'fedavg': {},
+  'fedcom': {'codec': cases.RANDOM},
+  'fedcomgate': {'codec': cases.RANDOM, 'local_steps': 3},
+  'marina': {'codec': cases.RANDOM, 'sync_probability': 0.5},
+  'demo': {'codec': cases.TOP, 'signs': False},
+  'power_sgd': {'rank': 2},  # which sends these arrays as they are
+  'ef21': {'codec': cases.TOP, 'population': cases.POPULATION},
+}
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+def test_a_schedule_reaches_the_server_of_an_algorithm(name):
+  """Catches a schedule that is dropped, or starts one round late."""
+  options = OPTIONS[name] | {'schedule': lambda count: 3.0 + count}
+  make = algorithms.make(name, cases.loss_fn, **options)
+  link = make(cases.HP).server
+  broadcast = jax.tree.map(jnp.ones_like, cases.PARAMS)
+  if name == 'power_sgd':
+    broadcast = power_sgd.Message([], [], jax.tree.leaves(broadcast))
+  state = link.init(cases.PARAMS)
+  for factor in (3, 4):
+    updates, state = link.update(broadcast, state, cases.PARAMS)
+    for x in jax.tree.leaves(updates):
+      want = {'ef21': 1 + (factor == 4)}.get(name, 1) * factor
+      np.testing.assert_allclose(x, -want * RATE, rtol=1e-6)

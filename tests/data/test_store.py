@@ -1,7 +1,14 @@
 """Clients on disk: what is written is read, and used as arrays in memory."""
 
+import pathlib
+import shutil
+import tempfile
+
 import chex
-from fl_sketch.data import batches, partitions, store
+from fl_sketch.data import batches, partitions, sources, store
+from fl_sketch.utils import digests
+import hypothesis
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -77,3 +84,99 @@ def test_all_uses_are_those_of_explicit_indices(folder):
     uses.append((drawn, batches.full(p, ids), limits, cut))
   chex.assert_trees_all_equal(*uses)
   np.testing.assert_array_equal(disk.sizes, SIZES)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  return write(tmp_path_factory.mktemp('whole') / 'clients')
+
+
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=80)
+@hypothesis.given(
+  which=st.integers(0, 7), bit=st.integers(0, 7), at=st.floats(0, 0.999),
+  damage=st.sampled_from(['flip', 'flip a header', 'cut', 'remove']),
+)  # fmt: skip
+def test_a_damaged_store_is_refused(whole, which, bit, at, damage):
+  """Catches a flip, a cut or a lost file that gives other data."""
+  with tempfile.TemporaryDirectory() as parent:
+    folder = pathlib.Path(shutil.copytree(whole, f'{parent}/copy'))
+    path = sorted(folder.iterdir())[which]
+    content = bytearray(path.read_bytes())
+    place = int(at * (len(content) if damage != 'flip a header' else 128))
+    if damage == 'remove':
+      path.unlink()
+    else:
+      if damage == 'cut':
+        del content[place:]
+      else:
+        content[place % len(content)] ^= 1 << bit
+      path.write_bytes(content)
+    try:
+      data = store.open(folder)
+      for split in (data.train, data.test, {'offsets': data.offsets}):
+        for x in split.values():  # as a private run does
+          store.digest(x, read=True)
+    except sources.DataError as error:
+      assert 'copy' in str(error)  # noqa: PT017
+      return
+    # A header's padding changes nothing.
+    chex.assert_trees_all_equal(data.train, TRAIN)
+    chex.assert_trees_all_equal(data.test, TEST)
+    arrays = {'train': None, 'test': None, 'offsets': None}
+    assert data._replace(**arrays) == store.open(whole)._replace(**arrays)
+
+
+def test_a_digest_on_record_is_that_of_the_array(whole, monkeypatch):
+  """Catches a digest of another array, or of a part, or a start that reads."""
+  data = store.open(whole)
+  arrays = {**data.train, 'offsets': data.offsets}
+  want = {k: digests.of_array(np.array(x)) for k, x in arrays.items()}
+  part = digests.of_array(np.array(data.train['x'][1:]))
+  assert store.digest(data.train['x'][1:]) == part
+  monkeypatch.setattr(digests, 'of_array', None)
+  assert {k: store.digest(x) for k, x in arrays.items()} == want
+
+
+def chunk(sizes=(2, 1), **changes):
+  few = {name: x[:3] for name, x in TRAIN.items()} | changes
+  return {'chunks': [(np.array(sizes), few)]}
+
+
+REFUSED = {
+  'many': (chunk(), 'samples'), 'empty client': (chunk((3, 0)), 'sizes'),
+  'sizes': (chunk((2, 2)), 'x'),
+  'type': (chunk(y=np.zeros(3, np.int8)), 'y'),
+  'label': (chunk(y=np.array([0, 5, 1])), 'num_classes'),
+  'mask': ({'test': TEST | {'mask': TEST['y']}}, 'mask'),
+  'ids': ({'chunks': [store.Chunk(*chunk()['chunks'][0], ids=['anna'])]},
+    'ids'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_what_does_not_fit_is_refused_and_leaves_nothing(
+  name, tmp_path, monkeypatch
+):
+  """Catches arrays that do not fit, part of a store, indices that wrap."""
+  changes, field = REFUSED[name]
+  if field == 'samples':
+    monkeypatch.setattr(store, '_MOST', 2)
+  with pytest.raises(ValueError, match=field):
+    write(tmp_path / 'clients', **changes)
+  assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path):
+  """Catches a writer that overwrites what another process has written."""
+
+  def slow():
+    write(tmp_path / 'late')
+    yield from chunks_of(8)
+
+  with pytest.raises(OSError, match='late'):
+    write(tmp_path / 'late', chunks=slow())
+  before = (tmp_path / 'late' / 'x.npy').stat()
+  with pytest.raises(FileExistsError):
+    write(tmp_path / 'late')
+  assert (tmp_path / 'late' / 'x.npy').stat() == before
+  assert [path.name for path in tmp_path.iterdir()] == ['late']

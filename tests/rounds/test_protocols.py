@@ -7,6 +7,7 @@ from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 from fl_sketch.rounds import (
   aggregation,
   chain,
+  client_loop,
   comms,
   keys,
   mesh as mesh_lib,
@@ -15,6 +16,7 @@ from fl_sketch.rounds import (
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from refusals import refused
@@ -139,3 +141,28 @@ def test_hashes_are_fresh_every_round_unless_of_the_run():
   table = lambda key, rounds: link(rounds).update_fn(u, (), keys=key)[0]
   assert (table(k[0], None) != table(k[1], None)).any()
   chex.assert_trees_all_equal(table(k[0], 0), table(k[1], 0))
+
+
+LANES = jax.P(comms.SHARD)
+X = np.random.default_rng(0).standard_normal((6, 4, 3), dtype=np.float32)
+
+
+def recurrent(w, x):
+  """A loss whose state starts from zeros."""
+  step = lambda h, row: (jnp.tanh(h + row * w), None)
+  return jnp.sum(jax.lax.scan(step, jnp.zeros(3), x)[0] ** 2)
+
+
+def gradients(w, x):
+  one = lambda lane: jax.grad(recurrent)(w, lane)
+  return client_loop.map_clients(one, x, 1)
+
+
+@pytest.mark.parametrize('transform', [jax.grad, jax.jacfwd])
+def test_a_derivative_is_refused(transform):
+  """With respect to a shared value it would lack the other shards."""
+  mesh, specs = mesh_lib.cohort_mesh(2), (jax.P(), LANES)
+  fn = jax.shard_map(gradients, mesh=mesh, in_specs=specs, out_specs=LANES)
+  total = lambda w: fn(w, X).sum()
+  with pytest.raises(NotImplementedError):
+    transform(total)(jnp.ones(3))

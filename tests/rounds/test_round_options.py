@@ -1,13 +1,15 @@
 """Placement of state and skipped lanes change no number of a round."""
 
 import cases
+from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
 from fl_sketch import rounds
-from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
+from fl_sketch.rounds import client_loop, comms, keys, mesh as mesh_lib
 from fl_sketch.runs import client_state
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 
@@ -81,3 +83,85 @@ def test_lanes_that_are_skipped_are_not_worked_on(clients_per_step):
   assert float(total) == 13.0
   np.testing.assert_array_equal(each, weight)
   assert len(calls) == 2 // clients_per_step + 2  # a chunk makes one call
+
+
+# Broadcasts that are codes, or of which clients make directions again.
+CODED = [
+  name
+  for name, case in cases.ALGORITHMS.items()
+  if 'downlink_codec' in case.options
+  or case.name in ('decomfl', 'fedkseed', 'ferret')
+]
+NAMES = dict.fromkeys([*cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi', *CODED])
+
+
+@pytest.mark.covers('S0-w0', 'S4-Alg1')
+@cases.law(NAMES, fast=['fedkseed'])
+def test_a_client_that_was_away_replays_what_it_missed(case):
+  """Bit for bit through the server's program; within 1e-6 of whole rounds."""
+  mesh = mesh_lib.cohort_mesh(2)
+  cohort_fn = cases.jit(rounds.cohort_step(case.make, mesh))
+  server_fn = cases.jit(rounds.server_step(case.make))
+  server, heard, states = cases.start(case.make, mesh), [], []
+  rest = KEY, *cases.secret(case.make)
+  for r in range(51):
+    states.append(server)
+    cohort = cases.cohorts_of(case.make)(r)
+    sent, server, metrics = cohort_fn(HP, server, cohort, *rest)
+    server = server_fn(HP, sent, server, KEY)
+    if isinstance(sent, dict) and 'factors' in sent:
+      if metrics['downlink_bytes'] < comms.nbytes(sent):  # they are not due
+        lost = lambda x: jnp.full_like(x, np.nan)
+        sent = sent | {'factors': jax.tree.map(lost, sent['factors'])}
+        assert metrics['downlink_bytes'] == comms.nbytes(sent['table'])
+    heard.append(sent)
+  replicated = lambda state: jax.device_get((state.params, state.server))
+  for missed in (1, 5, 50):
+    client = states[-missed]
+    for sent in heard[-missed:]:
+      client = server_fn(HP, sent, client, KEY)
+    chex.assert_trees_all_equal(replicated(client), replicated(server))
+  fused, _ = cases.play(case.make)
+  chex.assert_trees_all_close(states[5].params, fused.params, atol=1e-6)
+  if case.name in ('safl', 'cd_adam', 'onebit_adam'):
+    assert optax.tree.norm(server.server) > 1e-3  # there are moments
+
+
+def test_a_schedule_sets_what_a_round_is_given():
+  make, mesh = ALGORITHMS['fedavg'].make, mesh_lib.cohort_mesh()
+
+  def halved(hp, r):
+    return hp._replace(client_lr=hp.client_lr * 0.5**r, server_lr=1.0 / (1 + r))
+
+  scheduled = jit(rounds.run_round(make, mesh, schedule=halved))
+  plain = jit(rounds.run_round(make, mesh))
+  states = [start(make, mesh) for _ in range(2)]
+  for r in range(3):
+    cohort = one_absent(r)
+    states = [
+      scheduled(HP, states[0], cohort, KEY)[0],
+      plain(halved(HP, jnp.int32(r)), states[1], cohort, KEY)[0],
+    ]
+  chex.assert_trees_all_close(states[0].params, states[1].params, rtol=1e-6)
+
+
+@pytest.mark.parametrize('name', ['scaffold', 'feddyn'])
+def test_the_state_of_a_link_is_found_by_its_type_and_by_name(name):
+  """Catches what a model's parameters of the same names would mix up."""
+  case = ALGORITHMS[name]
+  params = {'client': jnp.zeros(9), 'offset': jnp.ones(9)}
+  state = rounds.init(case.make(case.hp), params, 8)
+  link = state.protocol[0]
+  assert rounds.state_of(state, type(link)) is link
+  assert rounds.state_of(state, type(link).__name__) is link
+
+
+def test_every_stream_round_and_client_has_its_own_key():
+  words = lambda key: tuple(jax.random.key_data(key).tolist())
+  bits = [words(keys.round_keys(KEY, 0).run)]
+  for r in range(20):
+    k = keys.round_keys(KEY, r)
+    assert words(k.run) == bits[0]
+    bits += [words(k.round), words(k.client)]
+    bits += [words(keys.for_client(k, i).client) for i in range(20)]
+  assert len(set(bits)) == len(bits)

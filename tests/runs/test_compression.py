@@ -126,3 +126,26 @@ def test_clients_that_keep_an_optimizer_are_advised():
   """Catches DiLoCo, whose local work has a state that begins anew, refused."""
   adamw = {'kind': 'adamw', 'keep_state': True}
   assert advise(132, None, fields=CONFIG | {'local_optimizer': adamw})
+
+
+LARGE = 2**14
+KEY = jax.random.key(3)
+X = np.float32(np.exp(2 * np.random.default_rng(4).standard_normal(LARGE)))
+
+
+@pytest.mark.nightly
+def test_cosine_of_a_momentum_step():
+  """Catches a formula for another mean, such as one that is not corrected."""
+  x, size = X / np.linalg.norm(X), LARGE // 100
+  op = sketches.block_srht(size)
+  alpha = compression.table_alpha(LARGE, size)
+
+  def one(average, key):
+    estimate = op.desketch(key, op.sketch(key, x), x)
+    average = 0.9 * average + 0.1 * estimate
+    return average, (average @ x) / jnp.linalg.norm(average)
+
+  keys = jax.random.split(KEY, 500)
+  scan = jax.jit(lambda keys: jax.lax.scan(one, jnp.zeros(LARGE), keys))
+  measured = float(scan(keys)[1][100:].mean())
+  assert measured == pytest.approx(compression.step_cosine(alpha), rel=0.03)

@@ -3,10 +3,17 @@
 import json
 
 from fl_sketch import rounds, runs
-from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import client_state, config, player as player_lib, program
+from fl_sketch.rounds import mesh as mesh_lib, traffic
+from fl_sketch.runs import (
+  client_state,
+  config,
+  log,
+  player as player_lib,
+  program,
+)
 from harness import SAFL, SMALL, rows, train
 import jax
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
@@ -68,3 +75,20 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
   wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
   with pytest.raises(runs.DivergedError, match='checkpoints/1'):
     train(tmp_path / 'one', **wild, checkpoint_every=1)
+
+
+def test_counts_go_on_from_an_earlier_start():
+  """Catches a ledger that forgets them, or padding that fills a cohort."""
+  exp = runs.build(SMALL | {'sampling': 'poisson', 'max_cohort': 5})
+  cohort = exp.sample(0)._replace(weight=np.ones(5), ids=np.arange(5))
+  padded = cohort._replace(weight=np.arange(5) < 4, ids=np.arange(2, 7))
+  ledger = log.empty_ledger(exp)
+  for number, (part, rejected) in enumerate([(cohort, 2), (padded, 1)]):
+    ledger = traffic.Ledger(
+      ledger.dense, ledger.heard, **json.loads(json.dumps(ledger.totals()))
+    )
+    metrics = {'finite': True, 'uplink_bytes': 4, 'downlink_bytes': 4}
+    metrics |= {'rejected_clients': rejected}
+    row = log.RunLog(exp, ledger).record(number, part, metrics)
+    assert 'full_cohorts' not in row  # which readers of metrics do not know
+  assert ledger.left_out == {'rejected_clients': [3, 2], 'full_cohorts': [1, 1]}
