@@ -56,16 +56,14 @@ def parse_flags(argv):
   sys.exit(' '.join(text.split()))
 
 
-def define_folders(
-  workdir: str | None = None, unset: str = 'none'
-) -> tuple[flags.FlagHolder, flags.FlagHolder]:
+def define_folders(workdir: str | None = None, unset: str = 'none') -> Any:
   """Define --workdir, whose default is `unset`, and flags of all programs."""
   text = f'Folder of the results (default: {workdir or unset}).'
-  of_data = 'Folder of the files of tensorflow-datasets.'
-  of_cache = 'Keep compiled programs in the cache folder of the user.'
-  flags.DEFINE_boolean('compilation_cache', True, of_cache)
-  data_dir = flags.DEFINE_string('data_dir', None, of_data)
-  return flags.DEFINE_string('workdir', workdir, text), data_dir
+  return define(
+    workdir=(workdir or str, text),
+    data_dir=(str, 'Folder of the files of tensorflow-datasets.'),
+    compilation_cache=(True, 'Keep compiled programs in the cache folder.'),
+  )
 
 
 def define(**definitions: tuple[Any, ...]) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 from . import begin, configs, define, define_folders
 
 _CONFIG = configs.define_flag()
-_WORKDIR, _DATA_DIR = define_folders()
+define_folders()
 
 
 _FLAGS = define(
@@ -36,9 +36,9 @@ def main(argv):
   """Print the account of a config, and its audit with --audit."""
   begin(argv)
   devices.start()
-  folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
+  folder = None if _FLAGS.workdir is None else pathlib.Path(_FLAGS.workdir)
   c = config.Config.from_mapping(configs.fields() | {'sweep': None})
-  guarantee = runs.account(c, _DATA_DIR.value)
+  guarantee = runs.account(c, _FLAGS.data_dir)
   even = np.linspace(1, c.rounds, min(c.rounds, 21)).round()
   counts = np.unique(even).astype(int).tolist()
   epsilons = dict(zip(counts, guarantee.epsilons(counts), strict=True))
@@ -57,10 +57,10 @@ def main(argv):
   if _FLAGS.audit is None:
     return
   if _FLAGS.audit == 'canaries':
-    options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
+    options = {'samples': _FLAGS.samples, 'data': _FLAGS.data_dir}
     result = audit.audit_config(c, **options)
   else:
-    options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
+    options = {'canaries': _FLAGS.canaries, 'data': _FLAGS.data_dir}
     game = one_run_audit.prepare(c, **options)
     print(game.text(), flush=True)
     result = one_run_audit.play(game, progress=True)

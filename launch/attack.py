@@ -20,16 +20,16 @@ study = neighbour('papers.common.study')
 workspace = neighbour('papers.common.workspace')
 
 _CONFIG = configs.define_flag(parts=False)
-_WORKDIR, _DATA_DIR = define_folders(unset='runs/attack_CONFIG')
+_FLAGS = define_folders(unset='runs/attack_CONFIG')
 
 
 def main(argv):
   """Run the attacks of a config and print their table."""
   begin(argv)
-  folder = _WORKDIR.value or configs.workdir('attack_')
+  folder = _FLAGS.workdir or configs.workdir('attack_')
   devices.start(cpu_devices=devices.cores())
   c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
-  rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
+  rows = _ATTACKS.campaign.run(c, folder, _FLAGS.data_dir)
   _write(c, rows, pathlib.Path(folder))
   print(_ATTACKS.report.table(rows))
   print('Table and pictures are in', folder)

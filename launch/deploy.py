@@ -26,7 +26,7 @@ _FLAGS = define(
   timeout=(60.0, 'Seconds for a reply; a later site is absent.', 0.1),
   first_timeout=(600.0, 'The same for the first reply of a site.', 0.1),
 )
-_WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
+define_folders(unset='runs/CONFIG')
 
 
 def main(argv):
@@ -34,7 +34,7 @@ def main(argv):
   begin(argv)
   from fl_sketch.runs.config import Config
 
-  folder = pathlib.Path(_WORKDIR.value or configs.workdir())
+  folder = pathlib.Path(_FLAGS.workdir or configs.workdir())
   names = 'timeout', 'first_timeout', 'data_dir'
   options = {x: _FLAGS[x].value for x in names if _FLAGS[x].value is not None}
   run = {'local': _local, 'flower': _flower, 'nvflare': _nvflare}
@@ -54,7 +54,7 @@ def _local(config, folder, options):
   for number in range(config.population):
     data = _FLAGS.data.format(client=number)
     problem = functools.partial(
-      own_data.of_site, client=number, where=data, data_dir=_DATA_DIR.value
+      own_data.of_site, client=number, where=data, data_dir=_FLAGS.data_dir
     )
     state = folder / 'sites' / f'{number}'
     client = site.client(config, number, problem, state, programs)

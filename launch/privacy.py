@@ -13,7 +13,7 @@ from fl_sketch.runs import loaded, noise_secret
 
 from . import begin, define, define_folders
 
-_, _DATA_DIR = define_folders()
+define_folders()
 _FLAGS = define(
   forget_secret=(False, 'Delete the secret.'),
   unfinished=(False, 'Also before its end.'),
@@ -28,7 +28,7 @@ def main(argv):
   if _FLAGS.forget_secret:
     noise_secret.forget(argv[1], unfinished=_FLAGS.unfinished)
   else:
-    run = loaded.load(argv[1], data_dir=_DATA_DIR.value)
+    run = loaded.load(argv[1], data_dir=_FLAGS.data_dir)
     said = run.summary.get('privacy', {}).get('sentence')
     private = said is None and run.config.is_private  # not ended, or older
     if private and (guarantee := run.experiment.guarantee):

@@ -28,7 +28,7 @@ pages = neighbour('papers.common.pages')
 results = neighbour('papers.common.results')
 verdicts = neighbour('papers.common.verdicts')
 
-_WORKDIR, _DATA_DIR = define_folders('runs/reproductions')
+define_folders('runs/reproductions')
 _FLAGS = define(
   list=(False, 'Names, titles and minutes.'),
   draw=(False, 'Draws docs/results again.'),
@@ -59,12 +59,12 @@ def main(argv):
   except ValueError as e:
     errors.refuse(e)
   devices.start(cpu_devices=devices.cores())
-  _run(studies, scale, pathlib.Path(str(_WORKDIR.value)))
+  _run(studies, scale, pathlib.Path(_FLAGS.workdir))
 
 
 def _run(studies, scale, root):
   # An absolute path: configs name files of the workspace, and must not change.
-  ws = workspace.Workspace(root.resolve() / scale, scale, _DATA_DIR.value)
+  ws = workspace.Workspace(root.resolve() / scale, scale, _FLAGS.data_dir)
   played, missing = [], {}
   bar = tqdm.tqdm(studies, unit='study', disable=len(studies) == 1)
   for study in bar:

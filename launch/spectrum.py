@@ -14,7 +14,7 @@ from . import begin, configs, define, define_folders, neighbour
 _CURVATURE = neighbour('papers.chen.curvature')
 
 _CONFIG = configs.define_flag()
-_WORKDIR, _DATA_DIR = define_folders(unset='runs/spectrum_CONFIG')
+define_folders(unset='runs/spectrum_CONFIG')
 _FLAGS = define(
   every=(int, 'Rounds; checkpoint_every of the config if unset.'),
   lanczos_steps=(192, 'Lanczos steps; as many vectors are in memory.', 3),
@@ -27,10 +27,10 @@ _FLAGS = define(
 def main(argv):
   """Train, estimate the spectra, print their table."""
   begin(argv)
-  c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('spectrum_')
+  c, folder = _CONFIG.value, _FLAGS.workdir or configs.workdir('spectrum_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   during = _CURVATURE.during_training
   sizes = _FLAGS.lanczos_steps, _FLAGS.probes, _FLAGS.top, _FLAGS.samples
-  more = {'options': during.Options(*sizes), 'data_dir': _DATA_DIR.value}
+  more = {'options': during.Options(*sizes), 'data_dir': _FLAGS.data_dir}
   rows = during.run(configs.fields(), folder, every=_FLAGS.every, **more)
   print(_CURVATURE.spectrum_report.table(rows), folder)

@@ -14,7 +14,7 @@ from fl_sketch.runs import devices, sweep, sweep_report
 from . import begin, configs, define, define_folders
 
 _CONFIG = configs.define_flag()
-_WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
+define_folders(unset='runs/sweep_CONFIG')
 _FLAGS = define(
   points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.')
 )
@@ -24,10 +24,10 @@ _SHOWN = 22  # lines of the table
 def main(argv):
   """Run the sweep and print its settings, best first."""
   begin(argv)
-  c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
+  c, folder = _CONFIG.value, _FLAGS.workdir or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   options = {'points_per_program': _FLAGS.points_per_program}
-  options |= {'data_dir': _DATA_DIR.value}
+  options |= {'data_dir': _FLAGS.data_dir}
   rows = sweep.run(configs.fields(), folder, **options)
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')

@@ -27,7 +27,7 @@ import jax
 from . import begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
-_WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
+define_folders(unset='runs/CONFIG')
 _FLAGS = define(
   coordinator=(str, 'HOST:PORT of process 0 of several processes.'),
   num_processes=(int, "Process count (default: the launcher's, or 1)."),
@@ -46,7 +46,7 @@ _FLAGS = define(
 def main(argv):
   """Build the experiment, train it, print its last metrics."""
   begin(argv)
-  c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
+  c, folder = _CONFIG.value, _FLAGS.workdir or configs.workdir()
   with errors.refused(ValueError):
     devices.start(
       # More devices than clients would only compute padding.
@@ -58,7 +58,7 @@ def main(argv):
     _advise()
     return
   fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-  exp = runs.build(fields, _DATA_DIR.value)
+  exp = runs.build(fields, _FLAGS.data_dir)
   if _FLAGS.plan:
     print(plan_lib.plan(exp).text(), end='')
     return
@@ -83,7 +83,7 @@ def main(argv):
 
 def _advise():
   """Print what `compression.advise_compression` finds."""
-  up, down, data = _FLAGS.advise, _FLAGS.advise_down, _DATA_DIR.value
+  up, down, data = _FLAGS.advise, _FLAGS.advise_down, _FLAGS.data_dir
   c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
   choices = compression.advise_compression(c, up, data, downlink_bytes=down)
   print(compression.choices_table(choices))
