@@ -23,7 +23,6 @@ import dataclasses
 
 from fl_sketch import sketches
 from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
-from fl_sketch.utils import checks
 from fl_sketch.utils.types import Tree
 import jax
 import optax
@@ -31,21 +30,16 @@ import optax
 
 def per_client(tx: chain.Link | optax.GradientTransformation) -> chain.Link:
   """Run `tx` on each client separately, with per-client state."""
-  if isinstance(tx, chain.Link):
-    return dataclasses.replace(tx, role=chain.CLIENT)
-  tx = optax.with_extra_args_support(tx)
-  return chain.Link(tx.init, tx.update, chain.CLIENT)
+  return dataclasses.replace(chain.as_link(tx), role=chain.CLIENT)
 
 
-def stateless(fn: Callable[..., Tree], *, by_round: bool = False) -> chain.Link:
+def stateless(fn: Callable[..., Tree]) -> chain.Link:
   """Make a link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
 
-  return chain.Link(
-    optax.init_empty_state, update, chain.SHARED, by_round=by_round
-  )
+  return chain.Link(optax.init_empty_state, update, chain.SHARED)
 
 
 def over_lanes(
@@ -68,7 +62,6 @@ def sketch(
   op: sketches.Sketch, *, hash_rounds: int | None = None
 ) -> chain.Link:
   """Client: pseudo-gradient -> table; for `hash_rounds` see `keys.hash_key`."""
-  _check(hash_rounds)
 
   def init(params):
     jax.eval_shape(op.zero_table, params)  # raises if b > d
@@ -87,17 +80,11 @@ def desketch(
   op: sketches.Sketch, *, hash_rounds: int | None = None
 ) -> chain.Link:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
-  _check(hash_rounds)
 
   def read(table, params, *, keys, **_):
     return op.desketch(keys_lib.hash_key(keys, hash_rounds), table, params)
 
-  return stateless(read, by_round=True)
-
-
-def _check(hash_rounds):
-  if hash_rounds:
-    checks.count('hash_rounds', hash_rounds)
+  return dataclasses.replace(stateless(read), by_round=True)
 
 
 def broadcast() -> chain.Link:

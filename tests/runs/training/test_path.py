@@ -6,10 +6,10 @@ import os
 import harness
 import pytest
 
-# Frames of ours on the stack at the first gradient, and functions of ours that
-# have been entered before it: without bodies of modules and classes, lambdas
-# and comprehensions.
-FRAMES, FUNCTIONS = 16, 310
+# Frames of ours on the stack at the first gradient, and their rooms; functions
+# of ours that have been entered before it: without bodies of modules and
+# classes, lambdas and comprehensions.
+FRAMES, ROOMS, FUNCTIONS = 15, 5, 308
 LATE = {'benchmarks', 'fl_sketch.attacks', 'fl_sketch.runs.audit', 'papers'}
 LATE |= {'fl_sketch.papers', 'fl_sketch.runs.sweep', 'matplotlib', 'pandas'}
 PROGRAM = """
@@ -20,7 +20,7 @@ import launch
 
 ROOT = os.getcwd()
 TOPS = tuple(os.path.join(ROOT, top, '') for top in sys.argv.pop(1).split(','))
-entered, found = set(), {}
+entered, found, rooms = set(), {}, set()
 
 
 def enter(frame, event, _):
@@ -38,9 +38,12 @@ def gradient_of(loss_fn, real=jax.value_and_grad):
     if not found and frame.f_code.co_filename.endswith('sgd.py'):
       sys.setprofile(None)
       while frame:
-        depth += frame.f_code.co_filename.startswith(TOPS)
+        if frame.f_code.co_filename.startswith(TOPS):
+          depth += 1
+          rooms.add(os.path.dirname(frame.f_code.co_filename))
         frame = frame.f_back
       found.update(frames=depth, functions=len(entered), loaded=[*sys.modules])
+      found.update(rooms=[*rooms])
     return fn(*args, **kwargs)
 
   return call
@@ -66,5 +69,6 @@ def test_the_first_gradient_is_near(tmp_path):
   found = json.loads(printed.splitlines()[-1])
   assert found['frames'] <= FRAMES
   assert found['functions'] <= FUNCTIONS
+  assert len(found['rooms']) <= ROOMS
   assert not LATE & {*found['loaded']}
   assert os.path.exists(tmp_path / 'run' / 'summary.json')
