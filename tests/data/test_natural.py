@@ -128,16 +128,6 @@ def test_a_cut_file_is_refused_or_is_a_whole_file(name, which, at, bit):
       assert path.suffix in ('.txt', '.word_count', '.json')
 
 
-def test_options_and_places_are_checked(files, tmp_path):
-  """Catches a wrong kind, option or folder that is silently accepted."""
-  natural_files.KINDS['plays'](files, range(2))
-  for options in {'size': 3}, {'test_share': 0.5}, {'test_share': 1.0}:
-    with pytest.raises(ValueError, match=next(iter(options))):
-      importing.import_data('plays', files, tmp_path / 's', **options)
-  with pytest.raises(FileExistsError):
-    importing.import_data('plays', files, files)
-
-
 def test_the_digits_of_emnist_lie_beside_all_of_it(files, tmp_path):
   """Catches digits that are read in place of all letters, or with them."""
   natural_files.write_tff(files, *people())

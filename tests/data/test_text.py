@@ -137,28 +137,6 @@ def test_a_text_by_words_is_that_of_a_published_file(tmp_path):
   assert trained.train['x'].max() < trained.num_classes == trained.vocabulary
 
 
-def test_what_is_wrong_with_files_or_options_is_named(folder):
-  """Catches lost lines, other labels, and options that are ignored."""
-  path = folder / 'sst2' / 'test.tsv'
-  good = path.read_text()
-  for content in good + 'no label here\n', good[:-2] + '2\n':
-    path.write_text(content)
-    with pytest.raises(sources.DataError, match='test'):
-      text.sst2(folder)
-  (poems := folder / 'poems').mkdir()
-  characters = {'tokens': 'characters'}
-  (poems / 'train.txt').write_text('a b\n' * 9)
-  for path, options, name in (
-    ('poems', characters, 'train'), ('proses', {}, 'proses'),
-    (poems / 'train.txt', {'letters': 'ab'}, 'letters'),
-    (poems / 'train.txt', characters | {'vocabulary': 9}, 'vocabulary'),
-  ):  # fmt: skip
-    with pytest.raises(ValueError, match=name):
-      text.load(path, folder, **options)
-  (poems / 'dev.txt').write_text('a b')
-  assert text.load('poems', folder, **characters).name == 'poems'
-
-
 @pytest.mark.parametrize('between', ['', ' '])
 def test_what_is_kept_of_a_vocabulary_encodes_alike(between):
   """Catches ids that are one too low, and letters that are joined by spaces."""

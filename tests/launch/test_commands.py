@@ -59,6 +59,8 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
 
 @pytest.mark.parametrize(('args', 'named'), [
   (['train', 'quickstart', 'digits_lora'], 'digits_lora'),
+  (['train', 'configs/mnist_safle.py'], "'mnist_safl'"),
+  (['train', 'quickstart:quik'], 'quik'),
   (['train', 'quickstart', '--rounds=3'], '--config.rounds'),
   (['train', 'quickstart', '--config.dataset=mnist', '--data_dir=/none'],
     'mnist'),

@@ -235,19 +235,3 @@ def test_a_config_file_registers_parts_of_its_own(own):
   assert [p.config.options for p in sweep.points(c)] == [
     {'beta': 1.0}, {'beta': 2.0},
   ]  # fmt: skip
-
-
-@pytest.mark.parametrize(('args', 'message'), [
-  (['quickstart:quik'], 'quik'),
-  (['quikstart'], "'quickstart'"),
-  (['configs/mnist_safle.py'], "'mnist_safl'"),
-  ([QUICK, '--plugins=no_such'], 'no_such'),
-  ([QUICK, '--config.sketch.sze=3'], 'size'),
-  ([QUICK, '--config.rounds=1.5'], 'rounds=1.5'),
-  ([], 'quickstart'),
-])  # fmt: skip
-def test_what_cannot_be_read_ends_with_one_line(args, message):
-  """Catches tracebacks, and advice about other flags, for a misspelt name."""
-  with pytest.raises(SystemExit, match=message) as error:
-    fields(*args)
-  assert '\n' not in str(error.value).strip()

@@ -227,17 +227,6 @@ def test_a_config_of_another_model_is_refused_by_its_field(case, tmp_path):
       load(tmp_path, stored, (module, params))
 
 
-def test_what_transformers_lack_is_refused(tmp_path):
-  """Catches a folder that loads as another model, or takes that of a run."""
-  for name, options in ('gpt_nano', {'theta': 1e4}), ('lstm', {}):
-    module = models.make(name, WORDS, **options)
-    with pytest.raises(ValueError, match=type(module).__name__):
-      pretrained.export(tmp_path, module, {'words': X}, 9)
-  (tmp_path / 'config.json').write_text('{}')
-  with pytest.raises(FileExistsError):
-    exported('gpt2', tmp_path)
-
-
 @each_case
 @pytest.mark.filterwarnings('ignore')  # theirs
 def test_transformers_compute_and_write_the_same(case, tmp_path):

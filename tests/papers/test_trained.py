@@ -180,14 +180,6 @@ def test_a_cost_is_of_the_tuned_method(task, tmp_path, monkeypatch):
   assert {c['client_lr'] for c in ws.configs.values()} == {0.02}
 
 
-def test_rehearsals_of_all_tasks_share_their_runs(ws):
-  """Catches `reproduce all:quick` that ends where a second task resumes."""
-  rehearsals = [tasks.make(ws, name) for name in tasks.TASKS]
-  adam = methods.METHODS[methods.ADAMW]
-  configs = [methods.config(task, adam, 1, b2=0.95) for task in rehearsals]
-  assert configs == configs[:1] * len(configs)
-
-
 def test_halves_share_nothing_and_one_client_has_everything(ws):
   """Catches a model that was trained on what it is adapted to."""
   parts = {p: problems.plays(ws, p) for p in ('all', 'first', 'second', 'one')}
