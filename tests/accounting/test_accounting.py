@@ -1,4 +1,4 @@
-"""Epsilon against dp_accounting and closed forms."""
+"""Epsilon against dp_accounting and closed forms; what sampling costs."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Descriptions of mechanisms, and statements of what is guaranteed."""
+"""Mechanisms, statements of what is guaranteed, and what is refused."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Invariants of each algorithm's state, and its limits."""
+"""Invariants of each algorithm's state, its forms by size, server steps."""
 
 import cases
 import chex

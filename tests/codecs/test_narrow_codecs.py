@@ -1,4 +1,4 @@
-"""Tables in 16, 8 or 4 bits a number: their range, bounds, and the uplink."""
+"""Codecs of few bits: extremes, robust means, the law of a rotation."""
 
 import cases
 import chex

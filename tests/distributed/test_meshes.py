@@ -1,4 +1,4 @@
-"""Meshes with a fast and a slow axis, with and without outer steps."""
+"""Meshes with a fast and a slow axis, and outer steps."""
 
 import compressor_cases as cases
 from fl_sketch import distributed

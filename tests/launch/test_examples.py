@@ -1,4 +1,4 @@
-"""The examples of the documentation run as a user's own files do."""
+"""Examples and notebooks run as a user's own files do."""
 
 import base64
 import json

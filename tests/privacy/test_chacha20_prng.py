@@ -1,4 +1,4 @@
-"""ChaCha20 as a generator of JAX: its blocks; no two uses share one."""
+"""ChaCha20 as a generator of JAX, and the roots and keys of secrets."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Placement of state and skipped lanes change no number of a round."""
+"""Schedules, keys, placement of state, skipped lanes, replay of rounds."""
 
 import cases
 from cases import ALGORITHMS, HP, KEY, jit, one_absent, start

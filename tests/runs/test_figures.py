@@ -1,4 +1,4 @@
-"""Figures as data: what is kept can be drawn again, in one figures."""
+"""Figures as data: what is kept can be drawn again, in one style."""
 
 import itertools
 import json

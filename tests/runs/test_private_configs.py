@@ -1,4 +1,4 @@
-"""Private configs that mean nothing, or whose epsilon nobody knows."""
+"""Private configs that mean nothing, and caveats of the others."""
 
 from fl_sketch import runs
 from fl_sketch.data import partitions

@@ -1,4 +1,4 @@
-"""Layer-wise sketching: who gets how much, and what the blocks add up to."""
+"""Operators by leaf, and one table for all leaves."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Laws of every operator, by algebra in one draw and by moments over many."""
+"""Laws of operators, also beside lengths where their code changes."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What operators are made of: hashes, permutations, medians, transforms."""
+"""Hashes, permutations, medians, transforms; options that do not fit."""
 
 import itertools
 

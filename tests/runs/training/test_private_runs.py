@@ -1,4 +1,4 @@
-"""Private runs from config to files: what they report, and what they hide."""
+"""Private runs from config to files: what they report, hide and reject."""
 
 import dataclasses
 import functools

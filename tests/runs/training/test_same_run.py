@@ -1,4 +1,4 @@
-"""A start in the folder of another problem, or of other code, is refused."""
+"""What a record holds; another problem's or other code's start is refused."""
 
 import functools
 import json
