@@ -31,7 +31,7 @@ def size_of(axis: Axis) -> int | None:
     return None
 
 
-def varying(x) -> frozenset[str]:
+def varying(x: jax.Array) -> frozenset[str]:
   """Return the mesh axes over which JAX knows that a value varies."""
   return jax.typeof(x).manual_axis_type.varying
 

@@ -54,7 +54,7 @@ def build(
   make: Make, fetch: Fetch | None, clients_per_step: int | None,
   skip_absent: bool, attack: fates.Behaviour | None,
   max_payload_norm: float | None, summary: Summary,
-):  # fmt: skip
+) -> Callable[..., tuple[Tree, Tree, Metrics]]:  # fmt: skip
   """Build what `round.cohort_step` runs on each shard; see its arguments.
 
   The program takes the size of the cohort and the number of rows of state.

@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]  # sums, f32[] each
+Sums = dict[str, jax.Array]  # f32[] each
+MetricsFn = Callable[[Params, Batch], Sums]
 
 
-def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
+def run_evaluation(
+  metrics_fn: MetricsFn, mesh: jax.sharding.Mesh
+) -> Callable[[Params, Batch], Sums]:
   """Build evaluate(params, batches) -> sums of metrics over all batches.
 
   Batches, leaves [batches, batch, ...], are split over the shards; each device
@@ -29,7 +32,7 @@ def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
 
 def run_client_evaluation(
   metrics_fn: MetricsFn, mesh: jax.sharding.Mesh, clients: int
-):
+) -> Callable[[Params, Batch, jax.Array], Sums]:
   """Build evaluate(params, batches, owners) -> f32[clients] of each metric.
 
   Each sample is a batch of its own, with its mask; `owners` int32[batches,
@@ -51,7 +54,7 @@ def run_client_evaluation(
 def run_lanes(
   fn: Callable[[Params, Tree], Tree], mesh: jax.sharding.Mesh,
   clients_per_step: int | None,
-):  # fmt: skip
+) -> Callable[[Params, Tree], Tree]:  # fmt: skip
   """Build evaluate(params, lanes) -> fn(params, lane) of every lane.
 
   The lanes, leaves [lanes, ...], are split over the shards; every device gets

@@ -11,9 +11,9 @@ from fl_sketch.rounds import (
   fates,
   keys as keys_lib,
 )
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, StatefulLocal
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, Metrics, StatefulLocal
 from fl_sketch.rounds.mesh import pad, shardings_over
-from fl_sketch.utils.types import Params, Tree
+from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
@@ -57,6 +57,10 @@ class Cohort(NamedTuple):
   outcome: np.ndarray | None = None
 
 
+# (hp, state, cohort, key, data=None, noise_key=None) -> (state, metrics)
+RoundFn = Callable[..., tuple[FedState, Metrics]]
+
+
 def init(algorithm: Algorithm, params: Params, population: int) -> FedState:
   """Initialise the state before the first round.
 
@@ -86,7 +90,7 @@ def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
 def run_round(
   make: Make, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None,
   shard_server: bool = False, **options: Any,
-):  # fmt: skip
+) -> RoundFn:  # fmt: skip
   """Build round_fn(hp, state, cohort, key, ...) -> (state, metrics).
 
   Args:
@@ -134,7 +138,9 @@ def run_round(
   return round_fn
 
 
-def scan_rounds(round_fn, trajectory: Callable[[FedState], Tree] | None = None):
+def scan_rounds(
+  round_fn: RoundFn, trajectory: Callable[[FedState], Tree] | None = None
+) -> Callable[..., tuple[Tree, ...]]:
   """Build a scan over rounds: leaves of cohorts and metrics are [rounds, ...].
 
   The scan is called like a round of `run_round`. With a `trajectory` (state ->
@@ -159,7 +165,7 @@ def cohort_step(
   rows_of: str = 'population', attack: fates.Behaviour | None = None,
   max_payload_norm: float | None = None,
   summary: client_step.Summary = client_step.means_and_counts,
-):  # fmt: skip
+) -> Callable[..., tuple[Tree, FedState, Metrics]]:  # fmt: skip
   """Build the first half of a round, from the parameters to the broadcast.
 
   Args:
@@ -224,7 +230,7 @@ def cohort_step(
   return step
 
 
-def server_step(make: Make):
+def server_step(make: Make) -> Callable[[Hyper, Tree, FedState, Key], FedState]:
   """Build the second half of a round: (hp, broadcast, state, key) -> state.
 
   A client that holds the last state and the broadcast can redo this step.
