@@ -123,7 +123,7 @@ def write_scales(
     about |= dict(xs=list(axis.points), seconds=result.seconds)
     axes.append({'name': result.name, **about, 'mean': mean, 'error': error})
   path = _write(out, 'scale', {'axes': axes})
-  files.replace(out / 'scale.md', scale_table(results))
+  files.write(out / 'scale.md', scale_table(results))
   return [path, out / 'scale.md']
 
 
@@ -148,7 +148,7 @@ def write_links(
     rows = [r._asdict() | {'compute': r.compute} for r in result.rows]
     points.append(result._asdict() | {'rows': rows})
   path = _write(out, 'slow_link', {'points': points})
-  files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
+  files.write(out / 'slow_link.md', '\n'.join(map(link_table, results)))
   return [path, out / 'slow_link.md']
 
 
@@ -161,5 +161,5 @@ def _write(
   for library in ('scipy', 'scikit-learn'):
     report['versions'][library] = metadata.version(library)
   report |= {'cores': devices.cores(), **measurements}
-  files.replace(out / f'{name}.json', report)
+  files.write(out / f'{name}.json', report)
   return out / f'{name}.json'

@@ -51,7 +51,7 @@ def main(argv):
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
-    files.replace(folder / 'privacy.json', report)
+    files.write(folder / 'privacy.json', report)
     with extras.optional_figures():
       privacy_report.draw(guarantee, epsilons, folder)
   if _FLAGS.audit is None:

@@ -91,7 +91,7 @@ def load(name: str, data_dir: PathLike | None = None) -> Dataset:
     named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
     np.savez(content := io.BytesIO(), **named)
     cache.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(cache, content.getvalue())
+    files.write(cache, content.getvalue())
   with cache.open('rb') as file, np.load(file) as arrays:  # checks their CRC
     train, test = ({k: arrays[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS)
   return Dataset(name, train, test, 100 if name == 'cifar100' else 10)

@@ -124,9 +124,9 @@ def export(
     coder['post_processor'] = {'type': 'BertProcessing', **ends}
   with files.save_errors(folder, 'Make room.'):
     folder.mkdir(parents=True, exist_ok=True)
-    files.replace(folder / 'config.json', config)
+    files.write(folder / 'config.json', config)
     save(folder / 'model.safetensors', arrays, format='pt')
     if tokenizer:
       roles['tokenizer_class'] = 'PreTrainedTokenizerFast'
-      files.replace(folder / 'tokenizer.json', coder)
-      files.replace(folder / 'tokenizer_config.json', roles)
+      files.write(folder / 'tokenizer.json', coder)
+      files.write(folder / 'tokenizer_config.json', roles)

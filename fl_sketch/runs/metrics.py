@@ -213,5 +213,5 @@ def write_table(
   """Write a CSV file; return the table in Markdown, numbers shortened."""
   rows, out = list(rows), io.StringIO()
   csv.writer(out, lineterminator='\n').writerows([head, *rows])
-  files.replace(path, out.getvalue())
+  files.write(path, out.getvalue())
   return markdown.table(head, (map(shown, row) for row in rows), left=1)

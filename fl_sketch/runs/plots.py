@@ -189,7 +189,7 @@ def plot(
     drawn.savefig(path, dpi=150, format='png')
   named = {group.label: [*map(str, group.folders)] for group in grouped}
   numbers = {'runs': named, 'panels': figures.as_json(panels)}
-  files.replace(path.with_suffix('.json'), numbers)
+  files.write(path.with_suffix('.json'), numbers)
   head = 'run', 'seeds', 'rounds', *names, *metrics.BYTES
   last = [_last_values(group, names) for group in grouped]
   return panels, metrics.write_table(path.with_suffix('.csv'), head, last)

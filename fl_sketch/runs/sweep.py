@@ -118,9 +118,9 @@ class Files(workdir.Records):
       'points': len(rows),
       'diverged': sum(row['diverged'] for row in rows),
     }
-    files.replace(self.folder / 'sweep.json', summary | files.measured_with())
+    files.write(self.folder / 'sweep.json', summary | files.measured_with())
     text = sweep_report.table(rows, self.folder / 'table.csv')
-    files.replace(self.folder / 'table.md', text)
+    files.write(self.folder / 'table.md', text)
     with extras.optional_figures():
       if fig := sweep_report.draw(rows):
         fig.savefig(self.folder / 'sweep.png', dpi=150)

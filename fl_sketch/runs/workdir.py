@@ -130,11 +130,11 @@ class Workdir:
       assert secret is not None, 'the secret is drawn first'
       problem = same_run.keyed(problem, secret)
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', problem)
-    files.replace(self.folder / 'config.json', files.as_json(self._config))
+    files.write(self.folder / 'problem.json', problem)
+    files.write(self.folder / 'config.json', files.as_json(self._config))
     if tokenizer is not None:
-      files.replace(self.folder / 'tokenizer.json', tokenizer)
-    files.replace(self.metrics, _lines(rows))
+      files.write(self.folder / 'tokenizer.json', tokenizer)
+    files.write(self.metrics, _lines(rows))
     if not all_done:
       (self.folder / 'summary.json').unlink(missing_ok=True)
     # Unbuffered: closing would write what a full disk has refused once more.
@@ -156,7 +156,7 @@ class Workdir:
     """Write summary.json: the last row, versions and devices."""
     if self._writes:
       about = row | more | files.measured_with()
-      files.replace(self.folder / 'summary.json', about)
+      files.write(self.folder / 'summary.json', about)
 
   def close(self):
     """Close metrics.jsonl and unlocks the folder."""
@@ -203,10 +203,10 @@ class Records:
     """Add the row of a point, and write config.json and the file."""
     # Not earlier: the config.json of a refused grid would refuse the next one.
     if self._problem is not None:
-      files.replace(self.folder / 'problem.json', self._problem)
-    files.replace(self.folder / 'config.json', files.as_json(self._config))
+      files.write(self.folder / 'problem.json', self._problem)
+    files.write(self.folder / 'config.json', files.as_json(self._config))
     self.rows[number] = json.loads(json.dumps(row))
-    files.replace(self._path, _lines(self.rows[i] for i in sorted(self.rows)))
+    files.write(self._path, _lines(self.rows[i] for i in sorted(self.rows)))
 
 
 def _lines(rows: Iterable[Row]) -> str:

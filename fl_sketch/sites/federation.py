@@ -68,7 +68,7 @@ def run(
   if samples is None:
     samples = [sites.about[i].get('samples', 1) for i in range(c.population)]
   folder.mkdir(parents=True, exist_ok=True)
-  files.replace(record, {'incarnation': incarnation, 'samples': samples})
+  files.write(record, {'incarnation': incarnation, 'samples': samples})
   exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   player = lambda *args: SitePlayer(sites, *args)
   options = {'progress': progress, 'player': player}
@@ -139,7 +139,7 @@ class SitePlayer:
         f'{self._folder} has lost the checkpoint of round {before}: this '
         'private run would release rounds twice. Restore it.'
       )
-    files.replace(path, f'{done}', durable=True)
+    files.write(path, f'{done}', durable=True)
 
   def _newest_checkpoint(self) -> int:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))

@@ -82,7 +82,7 @@ class History:
       parts = tuple(wire.Part(kind, 0, number, x) for x in contents)
       head = wire.RequestKind.GO_ON, bytes(16), 0, number, -1
       content = wire.encode_request(wire.Request(*head, parts=parts))
-      files.replace(self._path(number), content, durable=True)
+      files.write(self._path(number), content, durable=True)
     self._forget()
 
   def taken(self, client: int, before: int) -> int:

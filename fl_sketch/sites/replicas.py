@@ -73,7 +73,7 @@ class Store:
     content = numbers, np.frombuffer(digests, np.uint8), replica.state
     of = {'run': self._run, 'round_index': number, 'client_id': self._client}
     message = wire.encode_reply(content, **of)
-    files.replace(self._path(number), message, self._durable)
+    files.write(self._path(number), message, self._durable)
     for other in self._numbers() - replicas.keys():
       self._path(other).unlink()
 

@@ -130,7 +130,7 @@ def _secret(exp, run, number, folder) -> generators.Roots:
   record = same_run.problem_of(exp)
   same_run.check_problem(folder, record, private=True)
   folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-  files.replace(folder / 'problem.json', record)
+  files.write(folder / 'problem.json', record)
   resumed = any((folder / 'replicas').glob('replica_*'))
   owner = json.dumps([run.hex(), number, record], sort_keys=True)
   return noise_secret.keep(folder, resumed=resumed, owner=owner)

@@ -43,7 +43,7 @@ def finite(tree: Any) -> Any:
   return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
-def replace(
+def write(
   path: pathlib.Path, content: str | bytes | Mapping[str, Any], durable=False
 ):
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.

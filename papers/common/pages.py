@@ -55,8 +55,8 @@ def write(
   """Writes NAME.md of each result, and index.md; see `index`."""
   folder.mkdir(parents=True, exist_ok=True)
   for result in page:
-    files.replace(folder / f'{result["name"]}.md', text(result))
-  files.replace(folder / 'index.md', index(page, missing))
+    files.write(folder / f'{result["name"]}.md', text(result))
+  files.write(folder / 'index.md', index(page, missing))
 
 
 def totals(page: Iterable[results.Result]) -> str:

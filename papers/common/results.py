@@ -62,7 +62,7 @@ def run(
   result = files.finite(result)
   result['seeds'] = _short(result['seeds'])
   ws.folder.mkdir(parents=True, exist_ok=True)
-  files.replace(ws.folder / f'{study.name}.json', result)
+  files.write(ws.folder / f'{study.name}.json', result)
   with extras.optional_figures():
     draw(result, ws.folder)
   return result

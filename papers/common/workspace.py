@@ -108,7 +108,7 @@ class Workspace:
       return record['result']
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, {'fields': fields, 'result': result})
+    files.write(path, {'fields': fields, 'result': result})
     return result
 
 

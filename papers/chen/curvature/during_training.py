@@ -76,7 +76,7 @@ def run(
     for done in missing:
       spectra[done] = _row(exp, path.parent, done, batches, options)
       rows = list(spectra.values())
-      files.replace(path, {'options': options._asdict(), 'spectra': rows})
+      files.write(path, {'options': options._asdict(), 'spectra': rows})
   if rows := [spectra[done] for done in sorted(spectra)]:
     spectrum_report.write(rows, path.parent)
   return rows

@@ -57,7 +57,7 @@ def run(
       log.add(i, row)
     rows = [log.rows[i] for i in range(len(grid))]
     report.write(c, victim, rows, log.folder)
-    files.replace(log.folder / 'measured_with.json', files.measured_with())
+    files.write(log.folder / 'measured_with.json', files.measured_with())
     return rows
 
 

@@ -31,7 +31,7 @@ def write(
   c: AttackConfig, victim: Victim, rows: list[Row], folder: pathlib.Path
 ):
   """Writes table.md and the figures that apply to the rows."""
-  files.replace(folder / 'table.md', table(rows))
+  files.write(folder / 'table.md', table(rows))
   with extras.optional_figures():
     if any(row['size'] for row in rows):
       figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
