@@ -1,3 +1,5 @@
+"""Local steps, their schedules, and their Gram form."""
+
 import math
 
 import cases
