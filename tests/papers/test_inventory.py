@@ -69,7 +69,7 @@ def test_symbols_are_of_arguments_that_there_are():
 def test_commands_and_modules_are_there():
   for name in inventory.OTHERS:
     files = re.findall(r'[\w/]+\.py', name)
-    files += [f'launch/{x}.py' for x in re.findall(r'launch\.(\w+)', name)]
+    files += [f'launch/{x}.py' for x in re.findall(r'launch[. ](\w+)', name)]
     assert files, name
     assert all((ROOT / file).is_file() for file in files), name
 
