@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 DATA, SOURCE = 'data', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
-KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
+KERNELS = 'deterministic kernels'  # `fl-sketch train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 SECRET = 'secret', 'entropy'  # path of a private run's secret in its folder

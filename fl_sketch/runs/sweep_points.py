@@ -21,7 +21,7 @@ class Point(NamedTuple):
   """One run of a sweep."""
 
   values: dict[str, Any]  # of the swept fields; of a sketch 'sketch.OPTION'
-  config: Config  # of the run, as `launch.train` would take it
+  config: Config  # of the run, as `fl-sketch train` would take it
 
 
 Group = Mapping[int, Point]  # points of one program, by number

@@ -163,7 +163,7 @@ def parameters(workdir):
   exp = runs.build(config)
   state = rounds.init(exp.make(exp.hyper), exp.params, config['population'])
   mesh = mesh_lib.cohort_mesh(1)
-  store = checkpoints.Checkpoints(workdir / 'checkpoints', keep=100, devices=2)
+  store = checkpoints.Checkpoints(workdir / 'checkpoints', keep=100)
   ledger = traffic.Ledger.empty(config['population'], 0)
   saved = store.restore(mesh_lib.place(mesh, state), ledger)
   state = client_state.OnDevice(mesh).restored(saved.state, saved.rows)

@@ -74,7 +74,7 @@ class RunFields(Fields):
   keep_checkpoints: f.Count = field('number of newest checkpoints that stay', 3)
   keep_best: str | None = field('metric by which best/ keeps parameters')
   plugins: tuple[str, ...] = field('modules or files of your own parts', ())
-  sweep: f.Options = field('field -> its values; launch.train ignores it')
+  sweep: f.Options = field('field -> its values; fl-sketch train ignores it')
 
   @property
   def key_seed(self) -> int:

@@ -21,7 +21,7 @@ _FIXED = {f'sparse_embedding_{i}': {'sparsity': 2} for i in (1, 2)}
 
 @dataclasses.dataclass(frozen=True)
 class AttackConfig:
-  """The fields of a config of `launch.attack`."""
+  """The fields of a config of `fl-sketch attack`."""
 
   seed: int = 0
 

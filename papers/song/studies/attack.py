@@ -57,7 +57,7 @@ def recovery(ws: Workspace) -> study.Report:
       'Gaussian tables, L-BFGS, known labels; noise beside tables of the '
       'largest size. At b = m itself nothing is claimed. Images of MNIST, 784 '
       'unknowns, are too many for these minutes: configs/mnist_attack.py of '
-      'launch.attack has them.'
+      'fl-sketch attack has them.'
     ],
   )
 
