@@ -20,7 +20,7 @@ import numpy as np
 
 from . import begin, configs, define, define_folders
 
-_CONFIG = configs.define_flag()
+configs.define_flag()
 define_folders()
 
 

@@ -9,7 +9,7 @@ from fl_sketch.runs import config
 
 from . import begin, configs
 
-_CONFIG = configs.define_flag()
+configs.define_flag()
 
 
 def main(argv):

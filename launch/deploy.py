@@ -17,7 +17,7 @@ from fl_sketch.utils import files
 
 from . import begin, configs, define, define_folders, errors
 
-_CONFIG = configs.define_flag()
+configs.define_flag()
 _FLAGS = define(
   engine=('local', 'What carries messages.', ['local', 'flower', 'nvflare']),
   data=(str, 'Of local sites: folder or function; {client} is the number.'),

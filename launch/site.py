@@ -20,7 +20,7 @@ from fl_sketch.sites import site_process
 
 from . import begin, configs, define, errors
 
-_CONFIG = configs.define_flag()
+configs.define_flag()
 _FLAGS = define(
   client=(int, 'Number of the client.', 0),
   data=(str, 'Folder of train.npz, or MODULE:FUNCTION.'),

@@ -4,7 +4,6 @@ import dataclasses
 import enum
 import json
 import math
-import operator
 from typing import Any, Literal
 import warnings
 
@@ -177,5 +176,11 @@ def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
 
 def plain(value: Any) -> Any:
   """Return `value` as JSON has it: enums as values, infinity as 'inf'."""
-  text = json.dumps(value, default=operator.attrgetter('value'))
-  return json.loads(text, parse_constant={'Infinity': 'inf'}.__getitem__)
+
+  def default(x: Any) -> Any:
+    return x.value if isinstance(x, enum.Enum) else x.item()
+
+  def constant(name: str) -> str | float:
+    return 'inf' if name == 'Infinity' else float(name)
+
+  return json.loads(json.dumps(value, default=default), parse_constant=constant)

@@ -161,7 +161,7 @@ def draws(loss_fn: LossFn, key: Key | None, steps: int) -> dict[str, Key]:
 def in_turn(
   batches: Tree, steps: int
 ) -> tuple[Tree, Callable[[jax.Array], Tree]]:
-  """Return what a scan over `steps` reads, and its batch of it: in turn."""
+  """Return (xs of a scan over `steps`, x -> its batch); batches repeat."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:
     return batches, lambda batch: batch

@@ -68,7 +68,7 @@ def mean_over_cohort(
 def cohort_means(
   count: int, *, privacy: PrivateMean | None = None
 ) -> tuple[chain.CohortMean, ...]:
-  """Build the means of an `Exchange`, which differ in their private noise."""
+  """Build the means of a `chain.exchange`, each with its own private noise."""
   if privacy is not None:
     return tuple(privacy.mean(index) for index in range(count))
 

@@ -88,7 +88,7 @@ class Link:
     if not self.by_round:
       raise ValueError(
         'This link works in `federated` alone; in your own training loop use '
-        ' fl_sketch.distributed.mean_over(axis, compressor).'
+        'fl_sketch.distributed.mean_over(axis, compressor).'
       )
     return Alone(jnp.int32(0), self.init_fn(params))
 

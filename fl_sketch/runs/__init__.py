@@ -1,6 +1,6 @@
-"""One room for runs: a config, its run, its sweep, its folder, its pictures.
+"""Run a config, keep it in a folder, sweep it, look at it.
 
-`config` and `fields` are what a run is told; `problem`, `method` and `build`
+`config` and `fields` are the settings of a run; `problem`, `method` and `build`
 make data, model, algorithm and guarantee of it, an `experiment`. `loop` trains
 one run in a `workdir`, `sweep` many points of one config. `metrics`, `figures`
 and `plots` show them; `plan` and `compression` predict bytes, memory and time;

@@ -51,7 +51,7 @@ class Checkpoints:
       arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
     )
     advice = (
-      f'The last good one is {self.newest}. Make room; the same command '
+      f'The last good checkpoint is {self.newest}. Make room; the same command '
       'resumes from it.'
     )
     # Rows of an earlier start, which died once it wrote them, must not mix in.

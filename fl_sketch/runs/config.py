@@ -13,7 +13,7 @@ from fl_sketch.runs.fields import method, privacy, registries, run
 from fl_sketch.utils import UserError, checks, fields as f, plugins
 
 # Fields that may differ when a run is resumed: they change no round, except
-# that clients_per_step changes rounding. See `workdir.resumable`.
+# that clients_per_step changes rounding. See `same_run.resumable`.
 RESUMABLE = (
   'rounds', 'clients_per_step', 'log_every', 'eval_every', 'checkpoint_every',
   'keep_checkpoints', 'plugins',

@@ -126,7 +126,10 @@ class Run:
     exp = saved_params.begun(exp, self.folder)
     try:
       same_run.check_problem(
-        self.folder, same_run.problem_of(exp), private=False
+        self.folder,
+        same_run.problem_of(exp),
+        private=False,
+        free=same_run.MACHINE,  # a notebook may have other devices than a run
       )
     except WorkdirError as e:
       if problem is not None:

@@ -26,7 +26,12 @@ from fl_sketch.runs.player import Player, RunPlayer, Shards
 from fl_sketch.runs.plots import draw_labels, draw_run
 from fl_sketch.runs.program import program
 from fl_sketch.runs.saved_params import Best, begun, keep_initial
-from fl_sketch.runs.workdir import Workdir, WorkdirError, has_rows
+from fl_sketch.runs.workdir import (
+  Workdir,
+  WorkdirError,
+  has_rows,
+  in_all_processes,
+)
 from fl_sketch.utils import extras, progress as progress_lib
 import jax
 import numpy as np
@@ -150,35 +155,45 @@ class _Run:
     config, problem = exp.config, same_run.problem_of(exp, mesh)
     self.files = Workdir(folder, config, problem)
     opened.callback(self.files.close)
-    same_run.check_rounds(folder, exp, extend)
+    with in_all_processes(folder):
+      same_run.check_rounds(folder, exp, extend)
+    where = folder / 'checkpoints'
+    self.store = Checkpoints(where, config.keep_checkpoints)
+    opened.callback(self.store.close)
+    self.was_finished = self.files.finished and self._has_last_checkpoint()
     run = program(exp, mesh)
     alone = jax.process_count() == 1 and player is None
-    if alone and not self.files.finished:
+    if alone and not self.was_finished:
       run = memory.fitted(exp, mesh, run)
-    if exp.guarantee is not None and not self.files.finished:
+    if exp.guarantee is not None and not self.was_finished:
       # Its trace is kept for the compilation.
       experiment.check_program(config, run.fn, *run.args)
     self.player: RunPlayer = (player or Shards)(exp, mesh, folder, run)
     opened.callback(self.player.close)
-    where = folder / 'checkpoints'
-    self.store = Checkpoints(where, config.keep_checkpoints)
-    opened.callback(self.store.close)
     self.start, ledger = self._restore()
     if self.start > config.rounds:
       raise WorkdirError(
         f'{folder} has completed {self.start} > rounds={config.rounds}. Set '
         f'rounds >= {self.start}, or another workdir.'
       )
-    self.was_finished = self.files.finished and self.start == config.rounds
     if not self.was_finished:
       self.player.start(self._secret(problem))
     self.log = log.RunLog(exp, ledger)
     # A vocabulary may be one of private texts, which nothing accounts for.
     tokenizer = None if config.is_private else exp.tokenizer
-    self.row = self.files.begin(self.start, tokenizer)
     if init_from is not None:
       keep_initial(folder, exp.params)
+    self.row = self.files.begin(self.start, tokenizer)
     self.best = Best(folder, config.keep_best, self.store.rounds)
+
+  def _has_last_checkpoint(self):
+    """Whether a finished run has its last checkpoint; refuse it without any."""
+    if self.store.newest is None:
+      raise WorkdirError(
+        f'{self.files.folder} has finished, and its checkpoints are gone. '
+        'fl_sketch.load reads its metrics; set another workdir to train again.'
+      )
+    return self.store.newest == self.exp.config.rounds
 
   def _restore(self):
     """Restore the newest checkpoint; return its rounds done and ledger."""

@@ -28,7 +28,9 @@ class Memory(NamedTuple):
   devices: int  # their number, of this process
   on_host: bool  # whether their memory is the host's, as a CPU's is
   held: int  # on each device between rounds: the round's arguments, test data
-  work: int  # that a round or an evaluation takes besides
+  # Besides, in a round or on the test set; clients' own evaluations may take
+  # more.
+  work: int
   state: int  # on the host before the first round and with a checkpoint
   process: int  # resident, of this process without any of these
 

@@ -32,15 +32,16 @@ import numpy as np
 
 Record = dict[str, Any]
 
-DATA, SOURCE = 'data', 'source of fl_sketch'
+DATA, FROZEN, SOURCE = 'data', 'frozen parameters', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
 KERNELS = 'deterministic kernels'  # `fl-sketch train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
+MACHINE = 'device', 'processes', 'shards'
 SECRET = 'secret', 'entropy'  # path of a private run's secret in its folder
 
 _KEYED = 'keyed '  # begins a digest by a secret
-_DIGESTS = {DATA, SOURCE, ROUND}
+_DIGESTS = {DATA, FROZEN, SOURCE, ROUND}
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
@@ -66,12 +67,13 @@ def problem_of(
   guarantee = exp.guarantee
   partition = exp.partition.offsets, exp.partition.indices
   arrays = {'train': exp.data, 'test': exp.test, 'partition': partition}
-  arrays['frozen'] = exp.hyper.frozen
   if guarantee is not None:
     arrays['start'] = exp.params
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   problem = record(arrays, read=guarantee is not None)
   problem['shards'] = mesh.size  # they decide the order of sums
+  if exp.hyper.frozen is not None:
+    problem[FROZEN] = _digest(exp.hyper.frozen)
   if guarantee is not None:
     problem[NOISE] = guarantee.noise_multiplier
     problem[ROUND] = _of_round(exp, mesh)
@@ -118,11 +120,17 @@ def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
     check(folder, 'config', then, files.as_json(config), free)
 
 
-def check_problem(folder: pathlib.Path, problem: Record, *, private: bool):
+def check_problem(
+  folder: pathlib.Path,
+  problem: Record,
+  *,
+  private: bool,
+  free: Collection[str] = (),
+):
   """Compare a problem with the problem.json of a folder that has results.
 
-  Without the secret, keyed digests are not compared. Raises WorkdirError, also
-  if the folder has results without a problem.
+  `free` are entries that may differ; without the secret, keyed digests may too.
+  Raises WorkdirError, also if the folder has results without a problem.
   """
   if (then := read(folder / 'problem.json', 'a problem')) is None:
     if any(any(folder.glob(name)) for name in _BEGUN):
@@ -131,7 +139,7 @@ def check_problem(folder: pathlib.Path, problem: Record, *, private: bool):
         'another workdir.'
       )
     return
-  free = set()
+  free = {*free}
   if any(str(x).startswith(_KEYED) for x in then.values()):
     if secret := secret_of(folder):
       problem = keyed(problem, secret)

@@ -1,4 +1,4 @@
-"""The model alone, as folder/ROUNDS of rounds done: last, best, initial."""
+"""Read and write parameters alone, in FOLDER/ROUNDS: last, best, initial."""
 
 from collections.abc import Collection, Iterable
 import dataclasses
@@ -113,12 +113,18 @@ def begun(
 
   They are those of the run `source`: of its last checkpoint, or of the best if
   it is the subfolder best/. A resumed run has a copy in init/. Raises
-  WorkdirError, which names the array, if they do not fit the model.
+  WorkdirError, which names the array, if they do not fit the model, or if the
+  folder has a run that began otherwise.
   """
   run, only = pathlib.Path(folder), [0]
   if not rounds_in(run / FIRST):
     if source is None:
       return exp
+    if (run / 'config.json').exists():
+      raise WorkdirError(
+        f'{run} holds a run that began otherwise; init_from={source} starts a '
+        'new one. Set another workdir.'
+      )
     run = pathlib.Path(source)
     if only := rounds_in(run)[-1:]:  # best/, or checkpoints/
       run = run.parent

@@ -246,7 +246,8 @@ def _run_group(
     exps = [exp for exp, _ in pairs]
     secrets = None
     if first.guarantee is not None:
-      folder, resumed = records.folder, bool(records.rows)
+      folder = records.folder
+      resumed = any((folder / 'points').glob('*/metrics.jsonl'))
       secrets = [
         noise_secret.of_run(exp.config, problem, folder, resumed=resumed)
         for exp, problem in pairs

@@ -177,7 +177,7 @@ class SweepProgram:
 
 
 class Points:
-  """Runs of one program at once, a `player.Player`; the first `count` count."""
+  """Runs of one program at once; those after the first `count` are padding."""
 
   def __init__(self, program: SweepProgram, exps: list[Experiment], count: int):
     self._program, self._exps, self._count = program, exps, count

@@ -48,14 +48,14 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   Raises WorkdirError if another process uses the folder.
   """
   with contextlib.ExitStack() as locked:
-    with _in_all_processes(folder):
+    with in_all_processes(folder):
       if jax.process_index() == 0:
         _lock(folder / 'lock', locked)
     return locked.pop_all()
 
 
 @contextlib.contextmanager
-def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
+def in_all_processes(folder: pathlib.Path) -> Iterator[None]:
   """Raise the WorkdirError of one process in all of them."""
   error = None
   try:
@@ -109,7 +109,7 @@ class Workdir:
     self._writes = jax.process_index() == 0
     self._file, self._config, self._problem = None, config, problem
     with lock(self.folder) as locked:  # nobody else writes what is compared
-      with _in_all_processes(self.folder):
+      with in_all_processes(self.folder):
         same_run.check_run(self.folder, config, problem)
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)

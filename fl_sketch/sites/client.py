@@ -104,9 +104,8 @@ class Client:
       )
     if request.kind != RequestKind.HELLO and request.client != self.id:
       raise RefusedError(f'This is client {self.id}, not {request.client}.')
-    if (
-      request.kind == RequestKind.HELLO
-    ):  # of a start that may not come to a round
+    # A start that says hello may not come to a round.
+    if request.kind == RequestKind.HELLO:
       return
     if request.incarnation < self._incarnation:
       raise RefusedError(

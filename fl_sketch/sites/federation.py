@@ -99,7 +99,9 @@ class SitePlayer:
   def __init__(self, sites, exp, mesh, folder, program):
     self._sites, self._exp, self._folder = sites, exp, pathlib.Path(folder)
     self.client_state = client_state.OnDevice(mesh)
-    self._evaluate = log.evaluator(program.evaluate, exp, mesh)
+    # Clients' samples are at the sites.
+    of_server = exp._replace(held_out=None, held_data=None)
+    self._evaluate = log.evaluator(program.evaluate, of_server, mesh)
     key = jax.random.key(exp.config.key_seed)
     args = exp.make, exp.hyper, exp.params, key, exp.schedule
     self._programs = Programs(*args)

@@ -89,7 +89,8 @@ class Watch:
 
   def __post_init__(self):
     self._failed = 0
-    self._was_submitted = False  # next time without sites that are lost
+    # Once a job was submitted, the next one does not wait for lost sites.
+    self._was_submitted = False
     self._watch('', set())
 
   def _watch(self, job_id: str, sites: set[str]):
@@ -169,7 +170,8 @@ class Watch:
     sites = _sites(session)
     have = {s['client_name'] for s in sites if s.get('job_id') == self._id}
     self._seen_at |= have
-    refusing = self._submitted_for - self._seen_at  # and so of the next job
+    # A site that refused this job would refuse the next.
+    refusing = self._submitted_for - self._seen_at
     back = sorted(_connected(sites) - have - refusing)
     return f'{", ".join(back)} came back' if back else ''
 

@@ -57,7 +57,8 @@ class Programs:
       decoded payload, whether it is finite, its norm); of the server's noise.
     answer: (facts, state, sums, announcements, noise key, ids, weights) ->
       (what the server announces after the last sum, protocol state, bill); of
-      absent clients the weight is 0, before the last exchange the rest None.
+      absent clients the weight is 0. Protocol state and bill are None before
+      the last exchange.
   """
 
   def __init__(

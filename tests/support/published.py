@@ -56,7 +56,7 @@ COLUMNS = (
 FILES = (
   Item('metrics.jsonl, summary.json, printed lines, loss.png, '
     'accuracy_vs_*.png, tensorboard/*, wandb/*', 'rows', *_ROWS),
-  Item('points.jsonl, sweep.*, table.*, lines.*, params/*', 'rows of points',
+  Item('points.jsonl, sweep.*, table.*, params/*', 'rows of points',
     *_ROWS, 'of a sweep'),
   Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
   Item('labels.png', 'labels of each client', *_OF_ALL, 'with classes'),

@@ -53,7 +53,7 @@ def without_effect(
   taken = {*takes}
   if optimizer is not None:
     taken |= {*server_optimizers.options_of(optimizer)}
-  by = f'server_optimizer={optimizer!r}, and {algorithm!r}, take it'
+  by = 'server_optimizer is one that has it'
   useless |= {name: by for name in OPTIMIZER_OPTIONS if name not in taken}
   return useless
 

@@ -123,3 +123,13 @@ def test_a_run_without_a_folder_leaves_no_file(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   assert runs.train(build(FIELDS), progress=False).finished
   assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_has_a_run_takes_no_other_start(tmp_path):
+  """Catches init/ of parameters from which the run never began."""
+  one, two = tmp_path / 'one', tmp_path / 'two'
+  saved_params.write(one / 'best', 2, START)
+  begin(two, build())
+  with pytest.raises(workdir.WorkdirError, match='init_from'):
+    saved_params.begun(build(), two, one / 'best')
+  assert not (two / 'init').exists()

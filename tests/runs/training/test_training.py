@@ -151,3 +151,12 @@ def test_fewer_rounds_than_are_done_are_refused(copy, monkeypatch):
   monkeypatch.setattr(memory, 'fitted', lambda exp, mesh, run: run)
   with pytest.raises(workdir.WorkdirError, match='rounds'):
     train(copy, rounds=7)
+
+
+def test_a_finished_run_without_checkpoints_is_not_played_again(copy):
+  """Catches a start that empties the metrics of a run that has finished."""
+  shutil.rmtree(copy / 'checkpoints')
+  before = (copy / 'metrics.jsonl').read_bytes()
+  with pytest.raises(workdir.WorkdirError, match='checkpoints'):
+    train(copy)
+  assert (copy / 'metrics.jsonl').read_bytes() == before
