@@ -8,6 +8,7 @@ import argparse
 import ast
 from collections.abc import Iterable
 import importlib
+import itertools
 import logging as standard_logging
 import os
 import pathlib
@@ -17,6 +18,12 @@ from typing import Any
 
 from absl import flags, logging
 from fl_sketch.utils import checks, fields, plugins
+
+# `python -m launch.train` would import a program, and start nothing.
+_started = dict(itertools.pairwise(sys.orig_argv)).get('-m', '')
+if sys.argv[0] == '-m' and _started.startswith(f'{__name__}.'):
+  _name = _started.removeprefix(f'{__name__}.')
+  sys.exit(f'Use fl-sketch {_name}, or python -m {__name__} {_name}.')
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
 

@@ -185,8 +185,11 @@ def _useless(fields: dict[str, Any], given: Collection[str]) -> Iterator[str]:
       if isinstance(options, dict):
         yield from (f'{field}.{option}' for option in {*options} - known)
   if 'algorithm' in given or 'server_optimizer' in given:
-    named = fields.get('algorithm', 'fedavg'), fields.get('server_optimizer')
-    for field in method.without_effect(*named):
+    algorithm = fields.get('algorithm', 'fedavg')
+    optimizer = fields.get('server_optimizer')
+    if 'server_optimizer' in method.without_effect(algorithm, optimizer):
+      optimizer = None  # it leaves, and its options with it
+    for field in method.without_effect(algorithm, optimizer):
       if 'algorithm' in given or field in method.OPTIMIZER_OPTIONS:
         yield field
 

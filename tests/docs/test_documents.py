@@ -55,7 +55,9 @@ def name_of(path):
 
 
 def blocks(path, *languages):
-  found = re.findall(r'^```(\w*)\n(.*?)^```', path.read_text(), re.M | re.S)
+  found = re.findall(
+    r'^```(\S*)[^\n]*\n(.*?)^```', path.read_text(), re.M | re.S
+  )
   return [body for language, body in found if language in languages]
 
 
@@ -165,7 +167,7 @@ def test_python_of_a_page_runs(path, tmp_path, monkeypatch):
   if name_of(path) in EXCEPTIONS:
     return
   namespace = {'__name__': 'page'}
-  runner = doctest.DocTestRunner()
+  runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
   for body in blocks(path, 'python'):
     if 'multi_host.start(' in body:
       continue  # tests/distributed/test_multi_host.py runs it in a process

@@ -7,7 +7,7 @@ import typing
 from fl_sketch import algorithms, data as datasets, runs
 from fl_sketch.models import losses
 from fl_sketch.runs import config
-from fl_sketch.runs.fields import registries
+from fl_sketch.runs.fields import method, registries
 from fl_sketch.utils import fields
 import harness
 from hypothesis import given, settings, strategies as st
@@ -151,3 +151,16 @@ def test_a_sweep_of_what_is_left_out_goes_too(given, values, left_out):
       holder = holder[part]
     assert holder[parts[-1]] is None
   assert FIELDS['sweep'] == SIZES
+
+
+ADAM = FIELDS | {
+  'sweep': None, 'server_optimizer': 'adam', 'b2': 0.99, 'final_server_lr': 0.01
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', algorithms.names())
+def test_another_algorithm_drops_what_it_does_not_take(name):
+  """Catches options of an optimizer that stay when the optimizer has left."""
+  fields, _ = config.switched(ADAM | {'algorithm': name}, ['algorithm'])
+  named = method.without_effect(name, fields['server_optimizer'])
+  assert not {k for k in named if fields.get(k) is not None}
