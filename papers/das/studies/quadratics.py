@@ -2,8 +2,9 @@
 
 import itertools
 
+from fl_sketch import runs as runs_lib
 from fl_sketch.data import synthetic
-from fl_sketch.runs import build, config as config_lib
+from fl_sketch.runs import config as config_lib
 import numpy as np
 
 from ...common import study, verdicts, workspace
@@ -130,7 +131,7 @@ def _privacy(runs):
   for q in runs.axes['q']:
     z = grid.noise_multiplier(q)
     fields = grid.FIELDS | {'rounds': 500, 'noise_multiplier': z}
-    statement = build.account(config_lib.Config(**fields)).statement
+    statement = runs_lib.account(config_lib.Config(**fields)).statement
     rows.append([f'{q:g}', f'{z:.4f}', f'{statement.epsilon:.4g}'])
   head = 'q', 'noise multiplier z', 'true epsilon at delta 1e-6'
   return study.Table('What the formula for epsilon 5 is worth.', head, rows)
