@@ -53,7 +53,7 @@ def without_effect(
   taken = {*takes}
   if optimizer is not None:
     taken |= {*server_optimizers.options_of(optimizer)}
-  by = 'server_optimizer is one that has it'
+  by = f'{algorithm!r}, or its server_optimizer, takes it'
   useless |= {name: by for name in OPTIMIZER_OPTIONS if name not in taken}
   return useless
 
