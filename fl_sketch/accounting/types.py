@@ -131,7 +131,7 @@ class GaussianMechanism:
 
   @property
   def sizes(self) -> tuple[int, int]:
-    """Population and max_cohort of a mechanism that has both."""
+    """Return (population, max_cohort), which this mechanism must have."""
     assert self.population is not None
     assert self.max_cohort is not None
     return self.population, self.max_cohort

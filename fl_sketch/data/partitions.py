@@ -1,4 +1,4 @@
-"""Partition training samples over clients, and which samples each holds.
+"""Partition training samples over clients; record which samples each holds.
 
 Every partition is a pure function of its arguments, gives each sample to at
 most one client and leaves no client empty. The samples of a client are in

@@ -200,7 +200,7 @@ class Columns:
     num_classes: int | None,
     names: Sequence[Any] | None = None,
   ):
-    """Add rows of clients with these sizes and names, or of a test."""
+    """Append the samples of clients, or of a test set, to the files."""
     samples = int(np.sum(sizes))
     _check(arrays, self.like, samples, num_classes)
     owners = Partition(None, np.append(0, np.cumsum(sizes)), names)

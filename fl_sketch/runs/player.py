@@ -39,14 +39,14 @@ class Player(Protocol):
     """Return test metrics of the state, for each run."""
     ...
 
-  def close(self):
-    """End what runs beside the rounds."""
-
 
 class RunPlayer(Player, Protocol):
   """A player of one run, whose state `loop.train` saves and restores."""
 
   client_state: client_state.OnDevice | client_state.OnHost
+
+  def close(self):
+    """End what runs beside the rounds."""
 
 
 class Shards:

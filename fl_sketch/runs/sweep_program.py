@@ -212,15 +212,12 @@ class Points:
     one = lambda i: jax.tree.map(lambda x: x[i], self.state.params)
     return [one(i) for i in range(count)]
 
-  def close(self):
-    """Do nothing: nothing runs beside the rounds."""
-
 
 class _Track:
   """The records of one point, until it diverges."""
 
   def __init__(self, exp):
-    self.rows, self.diverged, self.hyper = [], False, exp.hyper
+    self.rows, self.diverged = [], False
     self.about = log_lib.privacy_summary(exp)
     self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
