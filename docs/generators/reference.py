@@ -22,20 +22,9 @@ from generators import config_fields, costs, pages
 
 ROOT = pathlib.Path(__file__).parents[2]
 D = 1024  # coordinates, at which functions of d are shown
-_SIZED = {'size': 128}
-_OPERATORS = {
-  'ams': _SIZED, 'block_cyclic': _SIZED, 'dct': _SIZED, 'gaussian': _SIZED,
-  'srft': _SIZED, 'srht': _SIZED, 'uniform_sampling': _SIZED, 'identity': {},
-  'count_sketch': {'rows': 4, 'cols': 32},
-  'sparse_embedding': {'size': 128, 'sparsity': 4, 'kind': 'II'},
-}  # fmt: skip
-_CODECS = {
-  'identity': {}, 'top_k': {'k': 32}, 'rand_k': {'k': 32},
-  'qsgd': {'levels': 7}, 'sign': {},
-  'quantized_top_k': {'k': 32, 'bits': 4, 'bucket': 32},
-  'bfloat16': {}, 'int8': {}, 'int4': {},
-  'chunked_top_k': {'k': 32}, 'dct_top_k': {'k': 2},
-  'eden': {}, 'shared_sign': {'bound': 3.0},
+_OPTIONS = {  # of parts, where they have no default
+  'size': 128, 'rows': 4, 'cols': 32, 'sparsity': 4, 'k': 32, 'levels': 7,
+  'bits': 4, 'bucket': 32, 'bound': 3.0,
 }  # fmt: skip
 
 
@@ -79,8 +68,17 @@ def _algorithms() -> str:
   return '\n'.join([*parts, *map(_entry, factories)])
 
 
-def _call(name: str, options: dict) -> str:
-  return f'`{name}({", ".join(f"{k}={v!r}" for k, v in options.items())})`'
+def _examples(registry, *without: str) -> list:
+  """One part of every factory."""
+  options = lambda name: {o: _OPTIONS[o] for o in registry.required(name)}
+  names = [name for name in registry.names() if name not in without]
+  return [registry.make(name, **options(name)) for name in names]
+
+
+def _entries(examples: list, module, *others: str) -> list[str]:
+  """The documentation of the classes of examples, and of other functions."""
+  classes = dict.fromkeys(map(type, examples))
+  return [_entry(f) for f in (*classes, *(getattr(module, o) for o in others))]
 
 
 def _yes(value: bool) -> str:
@@ -92,32 +90,29 @@ def _at_d(function) -> str:
 
 
 def _sketches() -> str:
-  rows = []
-  for name, options in _OPERATORS.items():
-    p = getattr(sketches, name)(**options).properties
+  rows, examples = [], _examples(sketches.REGISTRY, 'layerwise')
+  for op in examples:
+    p = op.properties
     rows.append([
-      _call(name, options), str(p.floats(D)), _at_d(p.alpha),
-      _at_d(p.coordinate_wise), _yes(p.linear),
+      f'`{op}`', str(p.floats(D)), _at_d(p.alpha), _at_d(p.coordinate_wise),
+      _yes(p.linear),
     ])  # fmt: skip
   head = (
     'operator', 'floats', 'alpha', 'coordinate-wise constant',
     'desketch is linear',
   )  # fmt: skip
   others = 'layerwise', 'layer_cyclic', 'fwht'
-  functions = [getattr(sketches, name) for name in (*_OPERATORS, *others)]
-  return '\n'.join([markdown.table(head, rows), *map(_entry, functions)])
+  entries = _entries(examples, sketches, *others)
+  return '\n'.join([markdown.table(head, rows), *entries])
 
 
 def _codecs() -> str:
-  rows = []
-  for name, options in _CODECS.items():
-    codec = getattr(codecs, name)(**options)
-    laws = _at_d(codec.omega), _at_d(codec.contraction)
-    rows.append([_call(name, options), *laws])
-  head = 'codec', 'omega', 'contraction'
-  names = (*_CODECS, 'contract', 'from_sketch')
-  functions = [getattr(codecs, name) for name in names]
-  return '\n'.join([markdown.table(head, rows), *map(_entry, functions)])
+  examples = _examples(codecs.REGISTRY)
+  rows = [[f'`{c}`', _at_d(c.omega), _at_d(c.contraction)] for c in examples]
+  entries = _entries(examples, codecs, 'contract', 'from_sketch')
+  return '\n'.join([
+    markdown.table(('codec', 'omega', 'contraction'), rows), *entries
+  ])  # fmt: skip
 
 
 def _options() -> str:

@@ -2,13 +2,14 @@
 
 import codec_cases
 from codec_cases import CODECS, VECTORS, D
+from fl_sketch import sketches
 import jax
 import numpy as np
+import numpy_client
 import operators
 from operators import KEY
 import pytest
 from scipy import fft
-import sketch_twins
 
 
 def packed_by_hand(q, bound):
@@ -91,9 +92,10 @@ def eden_twin(name, x):
     for i in range(3):
       size = keep if i == 2 else D
       key = jax.random.fold_in(KEY, i)
-      t = sketch_twins.block_srht(D, size, 4096, key) @ t
+      t = operators.twin(sketches.block_srht(size), D, key) @ t
       if i < 2:  # 25 * 32 / 57 of those beyond the block change places
-        at, end = sketch_twins.sample(15, 32, key), np.arange(32, 47)
+        data = np.asarray(jax.random.key_data(key))
+        at, end = numpy_client.sample(data, 15, 32), np.arange(32, 47)
         t[[*at, *end]] = t[[*end, *at]]
   y = t @ x.astype(np.float64)
   centroids, _ = codec_cases.lloyd(bits)

@@ -16,12 +16,13 @@ from fl_sketch.rounds import comms
 from fl_sketch.sites import wire
 from fl_sketch.sites.wire import Part, PartKind, Request, RequestKind
 from fl_sketch.utils import __version__
-from harness import ROOT
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
 from messaging_clients import RUN, forged, run_of
 import numpy as np
+import numpy_client
+import numpy_operators
 import optax
 import pytest
 import wire_vectors as vectors
@@ -184,18 +185,6 @@ def test_numpy_alone_gives_the_bytes_of_all_vectors():
   )
 
 
-EXAMPLES = 'numpy_client', 'numpy_operators', 'torch_client'
-
-
-@pytest.fixture
-def example(monkeypatch):
-  """Imports an example by its name, as from its folder."""
-  monkeypatch.syspath_prepend(str(ROOT / 'docs' / 'examples'))
-  yield importlib.import_module
-  for name in EXAMPLES:
-    sys.modules.pop(name, None)
-
-
 def vector(tree):
   """All numbers of a tree in a row."""
   return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
@@ -220,17 +209,17 @@ def least_squares(batches):
 @pytest.mark.parametrize(
   'name', ['safl_adam', pytest.param('safl_onebit', marks=pytest.mark.nightly)]
 )
-def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
+def test_numpy_clients_leave_the_parameters_as_they_are(name):
   """Catches a request, key, update or reply that the page tells wrongly."""
-  base, more = example('numpy_client'), example('numpy_operators')
-  tables = (lambda key, x: base.block_cyclic(key, x, 4)), None
+  tables = (lambda key, x: numpy_client.block_cyclic(key, x, 4)), None
   if name == 'safl_onebit':
-    tables = (lambda key, x: base.block_srht(key, x, 8, block=4)), more.eden
+    srht = lambda key, x: numpy_client.block_srht(key, x, 8, block=4)
+    tables = srht, numpy_operators.eden
   got, want = run_of(name), run_of(name)
   for i in (1, 3):
     about = {'client': i, 'version': __version__}
     work = least_squares(functools.partial(got.batches, i))
-    got.clients[i] = base.Client(about, 1, 10, work, *tables)
+    got.clients[i] = numpy_client.Client(about, 1, 10, work, *tables)
   got.serve()
   params = [vector(run.play(3).params) for run in (got, want)]
   np.testing.assert_allclose(*params, rtol=0, atol=1e-6 * abs(params[1]).max())
@@ -241,10 +230,10 @@ def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
 
 
 @pytest.mark.nightly
-def test_a_torch_model_trains_as_the_one_in_flax(example):
+def test_a_torch_model_trains_as_the_one_in_flax():
   """Catches another order of leaves."""
   torch = pytest.importorskip('torch')
-  torch_client = example('torch_client')
+  torch_client = importlib.import_module('torch_client')
   flax, draws = networks.MLP(3, (4,)), np.random.default_rng(0)
   x = draws.standard_normal((2, 6, 5)).astype('f')
   labels = draws.integers(0, 3, (2, 6))

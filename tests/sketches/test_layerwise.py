@@ -10,11 +10,11 @@ from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy_client as client
 import operators
 from operators import KEY, TREE, vector
 import pytest
 from refusals import refused
-from sketch_twins import SHIFT, SIGN, families, kwise, seeds, sign, word
 
 stated_by: Any = lambda op: op.properties
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
@@ -141,14 +141,16 @@ PARTS = (5, 1, 12), (4, 2, 12), (15, 1, 2)
 
 
 def twin(sizes):
-  """R of TREE, one coordinate at a time."""
+  """R of TREE, one leaf at a time."""
   r, start, offset = np.zeros((sum(sizes), sum(DIMS))), 0, 0
-  (family,), (seed,) = families(1, 2, SHIFT), seeds(1, SIGN)
+  key = np.asarray(jax.random.key_data(KEY))
+  (seed,) = client.seeds(key, 1, client.SIGN)
   for d, b in zip(DIMS, sizes, strict=True):
-    for i in range(d):
-      block, u = divmod(i, b)
-      row = offset + (u + kwise(start + block, family)) % b
-      r[row, start + i] = sign(word(start + i, seed), 0)
+    i = np.arange(d, dtype=np.uint32)
+    block, u = divmod(i, np.uint32(b))
+    (shift,) = client.kwise(key, 1, 2, client.SHIFT, start + block)
+    signs = client.signs(client.word(start + i, seed), 0)
+    r[offset + (u + shift) % b, start + i] = signs
     start, offset = start + d, offset + b
   return r
 

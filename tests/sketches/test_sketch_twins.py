@@ -1,14 +1,12 @@
-"""Operators against NumPy twins: integers, dense matrices, entry by entry."""
+"""Operators against the NumPy client of docs/examples, column by column."""
 
 from fl_sketch import sketches
 from fl_sketch.sketches import block_rows
 import jax
 import numpy as np
 import operators
-from operators import KEY
+from operators import KEY, OPERATORS
 import pytest
-import sketch_twins as twins
-from sketch_twins import block_cyclic, block_srht, dct, distinct, srft, srht
 
 
 def normal(seed, d):
@@ -19,18 +17,6 @@ def there_and_back(op, x):
   return operators.table_and_back(op, KEY, x)
 
 
-MATRICES = {
-  'identity': np.eye(64), 'gaussian': twins.gaussian(64, 16),
-  'ams': twins.ams(64, 16), 'median': twins.count_sketch(64, 4, 4),
-  'mean': twins.count_sketch(64, 4, 4), 'embedding_1': distinct(64, 16, 3),
-  'embedding_2': twins.banded(64, 16, 4), 'srht': srht(64, 16),
-  'sampling': twins.uniform_sampling(64, 16), 'srft': srft(64, 16),
-  'block_cyclic': block_cyclic(64, 16), 'dct': dct(64, 16),
-  'block_cyclic_4': block_cyclic(64, 16, 4),
-  'block_srht': block_srht(64, 16, 16),
-}  # fmt: skip
-
-
 @pytest.mark.smoke
 @pytest.mark.covers(
   'S0-D2[gaussian]', 'S0-D3[srht]', 'S0-D4[ams]', 'S0-D6[embedding_1]',
@@ -39,7 +25,7 @@ MATRICES = {
 @operators.each
 def test_matrix_is_its_twin(name):
   """What the laws of an operator measure is what its formula says."""
-  want = MATRICES[name]
+  want = operators.twin(OPERATORS[name].op, 64)
   got, read = operators.matrix(name)
   np.testing.assert_allclose(got, want.reshape(-1, 64), atol=2e-5)
   if want.ndim > 2:  # rows of the Count Sketch, each an estimate
@@ -58,7 +44,7 @@ def test_matrix_is_its_twin(name):
 )
 def test_count_sketch_is_its_twin(rows, cols, combine):
   op = sketches.count_sketch(rows, cols, combine=combine)
-  x, r = normal(5, 77), twins.count_sketch(77, rows, cols)
+  x, r = normal(5, 77), operators.twin(op, 77)
   table, out = there_and_back(op, x)
   np.testing.assert_allclose(table, r @ x, atol=1e-5)
   read = np.einsum('jci,jc->ji', r, table)
@@ -67,27 +53,27 @@ def test_count_sketch_is_its_twin(rows, cols, combine):
 
 
 TWINS = {
-  'gaussian': (sketches.gaussian(7), twins.gaussian(77, 7)),
-  'gaussian even': (sketches.gaussian(4), twins.gaussian(20, 4)),
-  'ams': (sketches.ams(40), twins.ams(77, 40)),
-  'kind I': (sketches.sparse_embedding(9, 4, kind='I'), distinct(77, 9, 4)),
-  'all rows': (sketches.sparse_embedding(5, 5, kind='I'), distinct(20, 5, 5)),
-  'kind II': (sketches.sparse_embedding(39, 3), twins.banded(77, 39, 3)),
-  'sampling': (sketches.uniform_sampling(20), twins.uniform_sampling(77, 20)),
-  'sampling 64': (sketches.uniform_sampling(9), twins.uniform_sampling(64, 9)),
-  'cyclic': (sketches.block_cyclic(13), block_cyclic(77, 13)),
-  'cyclic 2': (sketches.block_cyclic(2), block_cyclic(77, 2)),
-  'stacked': (sketches.block_cyclic(12, sparsity=3), block_cyclic(77, 12, 3)),
-  'srht': (sketches.srht(20), srht(77, 20)),
-  'srht 20': (sketches.srht(5), srht(20, 5)),
-  'blocks': (sketches.block_srht(20, block=16), block_srht(77, 20, 16)),
-  'blocks 77': (sketches.block_srht(77, block=8), block_srht(77, 77, 8)),
-  'a block': (sketches.block_srht(20), block_srht(77, 20, 4096)),
-  'many rows': (sketches.block_srht(300), block_srht(600, 300, 4096)),
-  'dct': (sketches.dct(20), dct(77, 20)),
-  'dct even': (sketches.dct(20), dct(20, 20)),
-  'srft': (sketches.srft(20), srft(77, 20)),
-  'srft even': (sketches.srft(20), srft(20, 20)),
+  'gaussian': (sketches.gaussian(7), 77),
+  'gaussian even': (sketches.gaussian(4), 20),
+  'ams': (sketches.ams(40), 77),
+  'kind I': (sketches.sparse_embedding(9, 4, kind='I'), 77),
+  'all rows': (sketches.sparse_embedding(5, 5, kind='I'), 20),
+  'kind II': (sketches.sparse_embedding(39, 3), 77),
+  'sampling': (sketches.uniform_sampling(20), 77),
+  'sampling 64': (sketches.uniform_sampling(9), 64),
+  'cyclic': (sketches.block_cyclic(13), 77),
+  'cyclic 2': (sketches.block_cyclic(2), 77),
+  'stacked': (sketches.block_cyclic(12, sparsity=3), 77),
+  'srht': (sketches.srht(20), 77),
+  'srht 20': (sketches.srht(5), 20),
+  'blocks': (sketches.block_srht(20, block=16), 77),
+  'blocks 77': (sketches.block_srht(77, block=8), 77),
+  'a block': (sketches.block_srht(20), 77),
+  'many rows': (sketches.block_srht(300), 600),
+  'dct': (sketches.dct(20), 77),
+  'dct even': (sketches.dct(20), 20),
+  'srft': (sketches.srft(20), 77),
+  'srft even': (sketches.srft(20), 20),
 }
 
 
@@ -95,8 +81,8 @@ TWINS = {
 @pytest.mark.parametrize('name', TWINS)
 def test_other_sizes_are_their_twins(name):
   """Short blocks, padding, odd lengths, and more signs than a word has."""
-  op, r = TWINS[name]
-  x = normal(6, r.shape[1])
+  op, d = TWINS[name]
+  x, r = normal(6, d), operators.twin(op, d)
   table, out = there_and_back(op, x)
   np.testing.assert_allclose(table, r @ x, atol=2e-5)
   want = (r.conj().T @ np.asarray(table)).real
@@ -112,6 +98,6 @@ def test_pieces_of_a_grid_are_their_twin(d, set_constant):
   one = jax.vmap(lambda key: operators.table_and_back(op, key, x))
   shards = operators.two_shards(one, (True,))
   for key, table, out in zip(keys, *operators.jit(shards)(keys), strict=True):
-    r = block_srht(d, 20, 16, key)
+    r = operators.twin(op, d, key)
     np.testing.assert_allclose(table, r @ x, atol=2e-5)
     np.testing.assert_allclose(out, r.T @ np.asarray(table), atol=2e-5)

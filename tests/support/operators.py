@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import laws
 from laws import jit
 import numpy as np
+import numpy_operators
 from reference import flat as vector
 
 KEY = jax.random.key(7)
@@ -28,28 +29,31 @@ class Facts(NamedTuple):
   make: Callable[[int], sketches.Sketch]  # size of the table -> operator
   op: sketches.Sketch  # make(16)
   alpha: float | None  # at d = 64, the constant of the theory, by hand
+  orthogonal: bool  # R R^H = (64 / b) I in every draw
 
 
-def facts(make, alpha):
-  return Facts(make, make(16), alpha)
+def facts(make, alpha, orthogonal=False):
+  return Facts(make, make(16), alpha, orthogonal)
 
 
 count, embedding = sketches.count_sketch, sketches.sparse_embedding
 OPERATORS = {
-  'identity': facts(lambda b: sketches.identity(), 0.0),
+  'identity': facts(lambda b: sketches.identity(), 0.0, orthogonal=True),
   'gaussian': facts(sketches.gaussian, 65 / 16),
   'ams': facts(sketches.ams, 63 / 16),
   'median': facts(lambda b: count(4, b // 4), None),
   'mean': facts(lambda b: count(4, b // 4, combine='mean'), 63 / 16),
   'embedding_1': facts(lambda b: embedding(b, 3, kind='I'), 63 / 16),
   'embedding_2': facts(lambda b: embedding(b, 4), 63 / 16),
-  'sampling': facts(sketches.uniform_sampling, 3.0),
-  'block_cyclic': facts(sketches.block_cyclic, 3.0),
+  'sampling': facts(sketches.uniform_sampling, 3.0, orthogonal=True),
+  'block_cyclic': facts(sketches.block_cyclic, 3.0, orthogonal=True),
   'block_cyclic_4': facts(lambda b: sketches.block_cyclic(b, sparsity=4), 3.75),
-  'srht': facts(sketches.srht, 3.0),
-  'block_srht': facts(lambda b: sketches.block_srht(b, block=16), 3.0),
-  'dct': facts(sketches.dct, 3.0),
-  'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63)),
+  'srht': facts(sketches.srht, 3.0, orthogonal=True),
+  'block_srht': facts(
+    lambda b: sketches.block_srht(b, block=16), 3.0, orthogonal=True
+  ),
+  'dct': facts(sketches.dct, 3.0, orthogonal=True),
+  'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63), orthogonal=True),
 }
 LINEAR = [n for n in OPERATORS if n != 'median']
 KEYED = [n for n in OPERATORS if n != 'identity']
@@ -109,6 +113,16 @@ def matrix(name: str, seed: int = 7) -> tuple[np.ndarray, np.ndarray]:
   tables, estimates = lanes(name, jax.random.key(seed), np.eye(64))
   wide = np.result_type(tables.dtype, np.float64)
   return tables.reshape(64, -1).T.astype(wide), estimates.T.astype(np.float64)
+
+
+def twin(op: sketches.Sketch, d: int, key: jax.Array = KEY) -> np.ndarray:
+  """R of one draw by the NumPy client, [..., d]: a matrix, one a row of it."""
+  options = dict(vars(op))
+  registered = {'I': 'sparse_embedding_1', 'II': 'sparse_embedding_2'}
+  name = registered.get(options.pop('kind', None), op.properties.name)
+  one = numpy_operators.SKETCHES[name]
+  key = np.asarray(jax.random.key_data(key))
+  return np.stack([one(key, unit, **options) for unit in np.eye(d)], -1)
 
 
 def table_and_back(op: sketches.Sketch, key: jax.Array, x: Any) -> Any:

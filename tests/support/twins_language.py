@@ -1,23 +1,29 @@
 """Twins of what the training of language models is compared to."""
 
 import functools
-import statistics
 
 from fl_sketch import sketches
+import jax
 import numpy as np
-from sketch_twins import ENTRY, SAMPLE, seeds, word
+import numpy_client
+from numpy_client import SAMPLE, word
+import numpy_operators
+from numpy_operators import ENTRY
 from twins_base import PLAIN, desketch, moved
 
 layer_cyclic = functools.cache(sketches.layer_cyclic)  # compiled once
 
 
+def seeds(n, domain, key):
+  return numpy_client.seeds(np.asarray(jax.random.key_data(key)), n, domain)
+
+
 def normal(seed):
   """The direction z of a seed: that of b before that of w."""
-  inverse, z = statistics.NormalDist().inv_cdf, []
-  for i, size in enumerate((2, 8)):
-    own = word(2 * i, seed), word(2 * i + 1, seed)
-    z += [inverse(((word(at, own) >> 9) + 0.5) / 2**23) for at in range(size)]
-  return np.array(z)
+  count = functools.partial(np.arange, dtype=np.uint32)
+  own = word(count(4), seed).reshape(2, 2)
+  words = [word(count(n), pair) for n, pair in zip((2, 8), own, strict=True)]
+  return numpy_operators.normal(np.concatenate(words))
 
 
 def loss(theta, x, y):
