@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from fl_sketch import sketches
 from fl_sketch.codecs import base, packing
+from fl_sketch.sketches import primitives
 from fl_sketch.utils import fields
 import jax
 from jax import lax
@@ -42,7 +43,7 @@ class qsgd(base.VectorCodec):
     return min(d / (4 * self.levels**2), d**0.5 / self.levels)
 
   def encode_vector(self, key, x):
-    levels, norm = self.levels, jnp.linalg.norm(x)
+    levels, norm = self.levels, primitives.norm(x)
     draws = jax.random.uniform(key, x.shape, x.dtype)
     level = jnp.floor(jnp.abs(base.fraction(x, norm)) * levels + draws)
     return packing.pack(jnp.where(x < 0, -level, level), levels), norm
@@ -77,7 +78,7 @@ class sign(base.VectorCodec):
     return law if self.norm == 'l1' else None
 
   def encode_vector(self, key, x):
-    scale = jnp.linalg.norm(x) / x.size**0.5
+    scale = primitives.norm(x) / x.size**0.5
     if self.norm == 'l1':
       scale = jnp.abs(x).mean()
     return jnp.packbits(x < 0), scale

@@ -97,8 +97,8 @@ class eden(base.VectorCodec):
 
   def encode_vector(self, key, x):
     y = _rotate(key, x, self.num_coordinates) if self.rotate else x
-    planes, q, dot = _nearest(y, lloyd_max(self.bits)[0])
-    size = jnp.linalg.norm(y) / y.size**0.5
+    size = primitives.norm(y) / y.size**0.5
+    planes, q, dot = _nearest(base.fraction(y, size), lloyd_max(self.bits)[0])
     factor = y.size / jnp.where(dot > 0, dot, 1)
     if self.scale == 'least_squares':
       factor = self._part(x.size) * dot / jnp.square(q).sum()
@@ -136,11 +136,10 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
     centroids = moved
 
 
-def _nearest(y, centroids):
-  """Return bits, nearest centroids q and <u, q> of u = y of mean square 1."""
-  u = base.fraction(y, jnp.linalg.norm(y) / y.size**0.5)
+def _nearest(u, centroids):
+  """Return bits, nearest centroids q and <u, q> of u of mean square 1."""
   levels = np.array(centroids, np.float32)
-  index = jnp.zeros(y.shape, jnp.int32)
+  index = jnp.zeros(u.shape, jnp.int32)
   for end in (levels[1:] + levels[:-1]) / 2:
     index += jnp.abs(u) > end
   count = len(centroids).bit_length() - 1

@@ -38,7 +38,9 @@ def l2_norm(table: Table) -> jax.Array:
   _check_table(table)
   sizes = jnp.atleast_2d(jnp.abs(table))
   sizes = sizes.astype(jnp.result_type(sizes, jnp.float32))
-  return jnp.sqrt(primitives.median(list(jnp.square(sizes).sum(1))))
+  scale = primitives.scale_of(sizes)
+  rows = jnp.square(sizes / scale).sum(1)
+  return scale * jnp.sqrt(primitives.median(list(rows)))
 
 
 def gather(tree: Tree, support: jax.Array) -> jax.Array:

@@ -43,6 +43,28 @@ def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
   return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
+def scale_of(x: jax.Array) -> jax.Array:
+  """Return a power of two above the largest |x|: no square of x / it overflows.
+
+  Between 2^-100 and 2^100, so that a division by it is exact.
+
+  >>> float(scale_of(jnp.array([0.0, -5.0])))
+  8.0
+  """
+  _, exponent = jnp.frexp(jnp.abs(x).max())
+  return jnp.ldexp(jnp.ones((), x.dtype), jnp.clip(exponent, -100, 100))
+
+
+def norm(x: jax.Array) -> jax.Array:
+  """Return the norm of f32[d], also where squares vanish or overflow."""
+  plain = jnp.linalg.norm(x)
+  usual = (2.0**-40 < plain) & (plain < 2.0**60)
+  scaled = lambda x, scale: scale * jnp.linalg.norm(x / scale)
+  # The scale takes another pass over x.
+  rare = lambda x: scaled(x, scale_of(x))
+  return jax.lax.cond(usual, lambda x: plain, rare, x)
+
+
 def lane_by_lane(fn: Callable[..., Result]) -> Callable[..., Result]:
   """Make `vmap` of a function a loop on a CPU, whose cache holds one lane.
 

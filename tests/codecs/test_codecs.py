@@ -166,7 +166,8 @@ def test_equal_keys_equal_draws(name):
 
 @codec_cases.each
 def test_scale_and_sign_equivariant(name):
-  factors = np.float32([1, -1, 2**-20, -(2**20)])[:, None]
+  """Catches squares that vanish near 1e-20, or overflow near 1e20."""
+  factors = np.float32([1, -1, 2**-20, -(2**20), 2**-66, 2**66])[:, None]
   _, out = codec_cases.lanes(name, KEY, factors * VECTORS['normal'][None])
   np.testing.assert_array_equal(out, factors * out[:1])
 

@@ -249,6 +249,16 @@ def test_zeros_and_nans_and_norms_of_other_types():
   assert estimators.l2_norm(np.complex64([3j, 4])) == 5
 
 
+@pytest.mark.parametrize('factor', [2.0**-80, 2.0**66])
+def test_heavy_coordinates_are_those_at_any_scale(factor):
+  """Catches norms of tables whose squares vanish, or overflow."""
+  x = {'w': jnp.ones(64).at[5].set(-300.0)}
+  small, plain = (mixes(OP, KEY, {'w': c * x['w']}, 20) for c in (factor, 1.0))
+  chex.assert_trees_all_equal(small[0], plain[0])
+  scaled = jax.tree.map(lambda y: factor * y, plain[1])
+  chex.assert_trees_all_equal(small[1], scaled)
+
+
 def test_float64_stays_float64():
   op, x = sketches.identity(), np.random.default_rng(0).normal(size=8)
   tree = {'a': x[:3], 'b': x[3:].astype(np.float32)}
