@@ -28,19 +28,24 @@ if TYPE_CHECKING:
     sketches,
     utils,
   )
+  from fl_sketch.runs.compare import compare, train
   from fl_sketch.runs.loaded import load
 
 __all__ = [
-  'accounting', 'algorithms', 'attacks', 'codecs', 'data', 'distributed',
-  'load', 'local', 'models', 'privacy', 'rounds', 'runs', 'sites', 'sketches',
-  'utils',
+  'accounting', 'algorithms', 'attacks', 'codecs', 'compare', 'data',
+  'distributed', 'load', 'local', 'models', 'privacy', 'rounds', 'runs',
+  'sites', 'sketches', 'train', 'utils',
 ]  # fmt: skip
 
 
+_FUNCTIONS = {'compare': 'compare', 'load': 'loaded', 'train': 'compare'}
+
+
 def __getattr__(name: str) -> Any:
-  """Import a module of the package, or `load`, on its first use (PEP 562)."""
-  if name == 'load':
-    return importlib.import_module('fl_sketch.runs.loaded').load
+  """Import a package, or a function, on its first use (PEP 562)."""
+  if name in _FUNCTIONS:
+    module = importlib.import_module(f'fl_sketch.runs.{_FUNCTIONS[name]}')
+    return getattr(module, name)
   path = f'fl_sketch.{name}'
   # Private names are asked for by doctest and others, and are no modules.
   if name.startswith('_') or importlib.util.find_spec(path) is None:

@@ -15,6 +15,7 @@ import sys
 from fl_sketch import runs
 from fl_sketch.rounds import peers
 from fl_sketch.runs import (
+  compare,
   compression,
   config as config_lib,
   devices,
@@ -36,6 +37,7 @@ _FLAGS = define(
   deterministic=(True, 'Bit-identical results; slower on GPUs.'),
   extend=(False, 'Let a private run have more rounds, and a larger epsilon.'),
   init_from=(str, 'Folder of a run, or its best/, whose parameters start.'),
+  baseline=(False, 'Train the dense twin, too, in WORKDIR/dense; draw both.'),
   plan=(False, 'Print memory, bytes and time; exit.'),
   advise=(int, 'Compare compressors for so many uplink bytes, then exit.', 4),
   advise_down=(int, 'The same for so many downlink bytes, or for both.', 4),
@@ -59,6 +61,8 @@ def main(argv):
     return
   fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
   exp = runs.build(fields, _FLAGS.data_dir)
+  if _FLAGS.baseline:
+    compare.dense_twin(exp.config)  # refused before anything is trained
   if _FLAGS.plan:
     print(plan_lib.plan(exp).text(), end='')
     return
@@ -79,6 +83,8 @@ def main(argv):
       print(exp.guarantee.statement.sentence(f'fl-sketch privacy {folder}'))
   if not result.finished:
     sys.exit(errors.STOPPED)
+  if _FLAGS.baseline:
+    print(compare.train_twin(exp.config, folder, _FLAGS.data_dir), end='')
 
 
 def _advise():

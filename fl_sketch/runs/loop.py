@@ -6,7 +6,7 @@ import os
 import pathlib
 import tempfile
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch import models, rounds
 from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
@@ -33,6 +33,7 @@ from fl_sketch.runs.workdir import (
   in_all_processes,
 )
 from fl_sketch.utils import extras, progress as progress_lib
+from fl_sketch.utils.types import Params
 import jax
 import numpy as np
 
@@ -47,6 +48,14 @@ class Result(NamedTuple):
   left_out: dict[str, list[int]]
   metrics: np.ndarray | None = None  # the logged rows, as of `loaded.Run`
 
+  def __repr__(self) -> str:
+    return f'Result(finished={self.finished}, row={self.row})'
+
+  @property
+  def params(self) -> Params:
+    """The parameters after the last round."""
+    return self.state.params
+
 
 def train(
   exp: Experiment,
@@ -54,7 +63,7 @@ def train(
   *,
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
-  on_row: Callable[[Row], None] | None = None,
+  on_row: Callable[[Row], Any] | None = None,
   extend: bool = False,
   init_from: str | os.PathLike | None = None,
   player: Callable[..., RunPlayer] | None = None,
@@ -71,7 +80,8 @@ def train(
     folder: the workdir; None keeps no file, and the run cannot be resumed.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
-    on_row: called with each logged row, in the first process; see `sinks`.
+    on_row: called with each logged row, in the first process; see `sinks`. The
+      run stops, and can be resumed, if it returns True.
     extend: whether a private run may have more rounds (`check_rounds`).
     init_from: the folder of a run, see `saved_params.begun`.
     player: makes what plays the rounds, from the arguments of `Shards`.
@@ -92,7 +102,7 @@ def train(
     run = _Run(exp, folder, mesh, opened, extend, init_from, player)
     run.show(opened, progress, on_row)
     # All processes leave the loop together.
-    stopped = lambda: peers.any_process(bool(caught))
+    stopped = lambda: peers.any_process(bool(caught) or run.is_told_to_stop)
     config = run.exp.config
     done = play(run.player, config, run.enter, stopped, run.save, run.start)
     result = run.result(done)
@@ -218,6 +228,7 @@ class _Run:
   def show(self, opened, progress, on_row):
     """Open the progress bar, and set what is called with each row."""
     config, self.on_row = self.exp.config, on_row
+    self.is_told_to_stop = False
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(config.rounds, self.start, shown)
@@ -281,6 +292,6 @@ class _Run:
       if logged or 'test_loss' in record:
         self.files.write(record)
         if self.on_row is not None and jax.process_index() == 0:
-          self.on_row(dict(record))
+          self.is_told_to_stop |= self.on_row(dict(record)) is True
       self.bar.advance(record)
       self.best.consider(record, params)

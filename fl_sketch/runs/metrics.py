@@ -214,4 +214,9 @@ def write_table(
   rows, out = list(rows), io.StringIO()
   csv.writer(out, lineterminator='\n').writerows([head, *rows])
   files.write(path, out.getvalue())
+  return table(head, rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+  """Return a table in Markdown, its numbers shortened."""
   return markdown.table(head, (map(shown, row) for row in rows), left=1)

@@ -41,12 +41,12 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   ]
   pictures = {'clients.png': _client_panels(rows)}
   if losses:
-    pictures['loss.png'] = [_panel('rounds', 'loss', losses, title)]
+    pictures['loss.png'] = [panel_of('rounds', 'loss', losses, title)]
   if metric := metrics.shared_metric([rows]):
     for x in ('rounds', 'bytes'):
       curve = line('', [rows], x, metric)
       curve = curve._replace(family=config.get('algorithm', ''))
-      panel = _panel(x, metric, [curve], title)
+      panel = panel_of(x, metric, [curve], title)
       pictures[f'accuracy_vs_{x}.png'] = [panel]
   drawn = {
     workdir / name: panels for name, panels in pictures.items() if panels
@@ -100,7 +100,7 @@ def mean_line(label: str, xs: Any, ys: Any, **look: Any) -> Line:
   return Line(label, np.mean(xs, axis=0), *metrics.interval(ys), **look)
 
 
-def _panel(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
+def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
   """Return the panel of a metric; losses over a decade get a log axis."""
   values = np.concatenate([line.y for line in lines])
   values = values[np.isfinite(values)]
@@ -181,7 +181,7 @@ def plot(
     for group in grouped:
       curve = line(group.label, group.rows, x, name)
       lines.append(curve._replace(family=group.family))
-    panels.append(_panel(x, name, lines, title))
+    panels.append(panel_of(x, name, lines, title))
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
   with files.save_errors(path):
