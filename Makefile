@@ -11,7 +11,7 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	touch $@
 
 run: $(VENV)/installed
-	$(BIN)/python -m launch train --config=configs/quickstart.py --workdir=runs/quickstart
+	$(BIN)/python -m launch train quickstart --baseline
 
 # Tests of one case share its compiled programs, and so its process.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
