@@ -8,6 +8,7 @@ goes through a sketch of eight numbers.
 from fl_sketch import distributed, sketches
 from fl_sketch.rounds.transforms import desketch, sketch
 import jax
+from jax import P
 import jax.numpy as jnp
 import optax
 
@@ -58,12 +59,25 @@ def under_vmap(x):
 
 
 def in_shard_map(x):
-  """Train on the devices of a mesh."""
+  """Train on the devices of a mesh, in a shard_map of one's own."""
   mesh = jax.make_mesh((WORKERS,), ('workers',))
   tx = optimizer(distributed.mean_over('workers'))
-  state = distributed.init(tx, PARAMS, mesh)
-  step = distributed.train_step(loss, tx, mesh)
-  params = jax.tree.map(jnp.copy, PARAMS)  # the step takes them over
+  specs = distributed.state_specs(tx, PARAMS, mesh)
+  value_and_grad = distributed.value_and_grad(loss, 'workers')
+
+  def step(params, state, x):
+    value, grads = value_and_grad(params, x)
+    updates, state = tx.update(grads, state, params)
+    value = jax.lax.pmean(value, 'workers')
+    return optax.apply_updates(params, updates), state, value
+
+  step = jax.jit(jax.shard_map(
+    step, mesh=mesh, in_specs=(P(), specs, P('workers')),
+    out_specs=(P(), specs, P()),
+  ))  # fmt: skip
+  place = lambda tree, spec: jax.device_put(tree, jax.NamedSharding(mesh, spec))
+  params, x = place(PARAMS, P()), place(x, P('workers'))
+  state = distributed.init(tx, params, mesh)
   for _ in range(STEPS):
     params, state, _ = step(params, state, x)
   return params

@@ -7,6 +7,7 @@ or a reduce-scatter, and s in a permutation.
 
 import collections
 from collections.abc import Callable, Iterable
+import functools
 import math
 import re
 from typing import NamedTuple
@@ -25,9 +26,9 @@ _LAWS = {
   'all_to_all': lambda n, s: (n - 1) / n * s, 'permute': lambda n, s: s,
   'reduce_scatter': lambda n, s: (n - 1) / n * s,
 }  # fmt: skip
-_NAMES = dict.fromkeys(('psum', 'pmax', 'pmin'), 'all_reduce')
+_NAMES: dict[str, str] = dict.fromkeys(('psum', 'pmax', 'pmin'), 'all_reduce')
 _NAMES |= dict.fromkeys(('ppermute', 'collective_permute'), 'permute')
-_FREE = ('axis_index', 'pvary', 'pcast', 'preduced', 'vary_unreduced_cast_p')
+_CASTS = 'pvary', 'pcast', 'preduced', 'vary_unreduced_cast_p'  # send nothing
 
 
 class Collective(NamedTuple):
@@ -94,17 +95,50 @@ def bytes_per_step(
   `params`. `specs` is a `PartitionSpec` of the parameters, or a tree of them;
   by default all devices have copies.
   """
+  program = traced_update(tx, params, mesh, specs)[0]
+  return _bill(_traced(program, dict(mesh.shape)))
 
-  def shards(spec, tree):
-    one = jax.NamedSharding(mesh, spec).shard_shape
-    part = lambda x: jax.ShapeDtypeStruct(one(x.shape), x.dtype)
-    return jax.tree.map(part, tree)
 
-  params = jax.tree.map(shards, specs, jax.eval_shape(lambda x: x, params))
-  axes = [*mesh.shape.items()]
-  state = jax.make_jaxpr(tx.init, axis_env=axes, return_shape=True)(params)[1]
-  program = jax.make_jaxpr(tx.update, axis_env=axes)(params, state, params)
-  return _bill(_traced(program, dict(axes)))
+def traced_update(
+  tx: optax.GradientTransformation, params: Params, mesh: Mesh, specs: Tree
+) -> tuple[core.ClosedJaxpr, Tree, Tree]:
+  """Trace `tx.update` on a device: (program, types of results, of arguments).
+
+  The arguments are (gradients, state, parameters).
+  """
+  params = shards(tx, params, mesh, specs)
+  traced = functools.partial(
+    jax.make_jaxpr, axis_env=[*mesh.shape.items()], return_shape=True
+  )
+  args = params, traced(tx.init)(params)[1], params
+  return *traced(tx.update)(*args), args
+
+
+def check_kinds(tx: object, mesh: object):
+  """Raise TypeError unless these are a transformation and a mesh."""
+  if not hasattr(tx, 'init'):
+    raise TypeError(f'tx must be an optax transformation, got {type(tx)}.')
+  if not isinstance(mesh, Mesh):
+    raise TypeError(f'mesh must be a jax.sharding.Mesh, got {type(mesh)}.')
+
+
+def shards(tx: object, params: Params, mesh: Mesh, specs: Tree) -> Params:
+  """Return the types of a device's parts of the parameters of `tx`."""
+  check_kinds(tx, mesh)
+  params = jax.eval_shape(lambda x: x, params)
+
+  def part(path, x, spec):
+    try:
+      shape = jax.NamedSharding(mesh, spec).shard_shape(x.shape)
+    except (IndexError, ValueError):
+      raise ValueError(
+        f'{spec} does not split params{jax.tree_util.keystr(path)} of shape '
+        f'{x.shape} over {dict(mesh.shape)}; set specs that do.'
+      ) from None
+    return jax.ShapeDtypeStruct(shape, x.dtype)
+
+  of_params = jax.tree.broadcast(specs, params)
+  return jax.tree.map_with_path(part, params, of_params)
 
 
 def traced_bytes(program: Callable[..., Tree], *args: Tree) -> Bytes:
@@ -162,19 +196,27 @@ def _traced(jaxpr, sizes) -> list[Collective]:
     else:
       for x in parts:
         rows += _repeated(x, p.get('length', 1), 'loop' * (name == 'while'))
-      rows += _of_eqn(eqn, p, name, sizes)
+      rows += _of_eqn(eqn, p, sizes)
   return rows
 
 
-def _of_eqn(eqn, p, name, sizes):
-  axes = p.get('axes', p.get('axis_name', ()))
+def collective(eqn: core.JaxprEqn) -> tuple[str, tuple[str, ...]]:
+  """Return the operation of an equation and its mesh axes, () without one."""
+  axes = eqn.params.get('axes', eqn.params.get('axis_name', ()))
   axes = axes if isinstance(axes, tuple | list) else (axes,)
-  axes = tuple(x for x in axes if isinstance(x, str))
+  name = eqn.primitive.name
+  if name in _CASTS or name.endswith('_done'):
+    axes = ()
+  name = re.sub('unreduced_|_start|_invariant|_reduced', '', name)
+  return _NAMES.get(name, name), tuple(x for x in axes if isinstance(x, str))
+
+
+def _of_eqn(eqn, p, sizes):
+  operation, axes = collective(eqn)
   n = math.prod(sizes[x] for x in axes)
   n = len((p.get('axis_index_groups') or [range(n)])[0])
   still = all(a == b for a, b in p.get('perm', [(0, 1)]))
-  if n == 1 or still or name in _FREE or name.endswith('_done'):
+  if n == 1 or still:
     return []
-  name = re.sub('unreduced_|_start|_invariant|_reduced', '', name)
   types = [(x.aval.dtype, x.aval.shape) for x in eqn.invars]
-  return [_row(name, d.name, s, axes, n, d.itemsize) for d, s in types]
+  return [_row(operation, d.name, s, axes, n, d.itemsize) for d, s in types]

@@ -75,6 +75,12 @@ def from_algorithm(
   """
   names, dense_axes = axes.names(axis), axes.names(dense_axes)
   sharded_axes = axes.names(sharded_axes)
+  every = *names, *dense_axes, *sharded_axes
+  if not names or len({*every}) < len(every):
+    raise ValueError(
+      f'axis={names}, {dense_axes=}, {sharded_axes=}: one mesh axis at least, '
+      'and each once.'
+    )
 
   def init(params):
     params = _wide(params)
@@ -98,7 +104,7 @@ def from_algorithm(
       params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), updates)
     params = _wide(params)
     _check_rows(state)
-    workers.check_local((*names, *dense_axes, *sharded_axes), updates)
+    workers.check_local(every, updates)
     size = lax.axis_size(names)
     algorithm = make(params, size)
     grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), _wide(updates))

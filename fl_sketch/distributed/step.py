@@ -1,16 +1,16 @@
 """State, gradients and whole steps of workers on a mesh."""
 
 from collections.abc import Callable
-import math
 from typing import Any
 
-from fl_sketch.distributed import bills
+from fl_sketch.distributed import bills, variation
 from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.distributed.outer_steps import worker_params
 from fl_sketch.rounds import axes
 from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import optax
 
@@ -35,33 +35,15 @@ def init(
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   `specs` is a `PartitionSpec` of the parameters, or a tree of them. Raises
-  ValueError if devices would update their copies of an array apart.
+  ValueError if devices would update their copies of an array apart; of
+  parameters that all share, `train_step` raises it.
   """
   of_state = state_specs(tx, params, mesh, specs)
+  if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
+    variation.check_copies(tx, params, mesh, specs, of_state)
   shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
   fn = _on(mesh, tx.init, (specs,), of_state)
-  state = jax.jit(fn, out_shardings=shardings)(params)
-  if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
-    _check_copies(tx, params, state, mesh, specs, of_state)
-  return state
-
-
-def _check_copies(tx, params, state, mesh, specs, of_state):
-  """Let JAX check that copies of an array on several devices stay equal."""
-
-  def update(params, state):
-    return tx.update(axes.local(params, mesh.axis_names), state, params)[0]
-
-  try:
-    fn = _on(mesh, update, (specs, of_state), specs, check_vma=True)
-    jax.eval_shape(fn, params, state)
-  except ValueError as e:
-    if 'out_specs' not in str(e):
-      raise
-    raise ValueError(
-      'Devices would update their copies of an array apart: average what is '
-      'not sharded by a mean_over with dense_axes (optax.partition).'
-    ) from e
+  return jax.jit(fn, out_shardings=shardings)(params)
 
 
 def state_specs(
@@ -79,10 +61,9 @@ def state_specs(
   >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)
   ('data',)
   """
-  shapes = lambda fn: jax.eval_shape(_on(mesh, fn, (specs,), P()), params)
-  leaves, _ = jax.tree.flatten_with_path(shapes(lambda params: params))
+  parts = jax.tree.leaves_with_path(bills.shards(tx, params, mesh, specs))
   of_params = jax.tree.leaves(jax.tree.broadcast(specs, params))
-  pairs = zip(leaves, of_params, strict=True)
+  pairs = zip(parts, of_params, strict=True)
   known = [(p, x.shape, s) for (p, x), s in pairs]
 
   def spec(path, x):
@@ -91,52 +72,121 @@ def state_specs(
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
     return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
 
-  return jax.tree.map_with_path(spec, shapes(tx.init), is_leaf=is_worker)
+  state = jax.eval_shape(_on(mesh, tx.init, (specs,), P()), params)
+  return jax.tree.map_with_path(spec, state, is_leaf=is_worker)
 
 
 def train_step(
-  loss: Callable[..., jax.Array], tx: optax.GradientTransformation,
-  mesh: jax.sharding.Mesh,
-) -> Callable[..., tuple[Params, Tree, jax.Array]]:  # fmt: skip
+  loss: Callable[..., Tree], tx: optax.GradientTransformation,
+  mesh: jax.sharding.Mesh, *, has_aux: bool = False, donate: bool = False,
+) -> Callable[..., tuple[Params, Tree, Tree]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, mean loss).
 
   The transformation has `mean_over` or `algorithm` in it, over all axes of the
   mesh, and the loss is (params, batch) -> f32[], of one worker's part of the
   batch: leaves of `batch` are split along axis 0 over all axes. The parameters
-  are the same on all; they and the state are donated.
-  """
-  axes = mesh.axis_names
+  are the same on all.
 
-  def local(params, state, batch):
-    value, grads = jax.value_and_grad(loss)(worker_params(params, state), batch)
+  Further arguments of the step follow the batch in the loss, whole on each
+  worker. Of a `jax.random.key` among them each worker gets its own, by
+  `fold_in` of its number. With `has_aux` the loss returns (f32[], tree of
+  floats), such as metrics or a new state of batch norm, and the step the means
+  of both over the workers::
+
+      step = train_step(loss, tx, mesh, has_aux=True)
+      params, state, (value, stats) = step(params, state, batch, stats, key)
+
+  With `donate` the step reuses the memory of params and state: the arrays that
+  it gets are deleted. Raises ValueError if an input does not fit the mesh, or
+  copies of an array would differ by device, as `init`.
+  """
+  bills.check_kinds(tx, mesh)
+  axes = mesh.axis_names
+  of_worker = jax.value_and_grad(_checked(loss, has_aux), has_aux=has_aux)
+
+  def local(params, state, batch, *shared):
+    shared = jax.tree.map(lambda x: _own(x, axes), shared)
+    place = worker_params(params, state)
+    value, grads = of_worker(place, batch, *shared)
     updates, state = tx.update(grads, state, params)
     return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
 
-  @jax.jit(donate_argnums=(0, 1))
-  def step(params, state, batch):
+  @jax.jit(donate_argnums=(0, 1) if donate else ())
+  def step(params, state, batch, *shared):
+    _check_arrays(params, batch, mesh)
     specs = state_specs(tx, params, mesh)
-    for node in filter(is_worker, jax.tree.leaves(state, is_leaf=is_worker)):
-      n = math.prod(mesh.shape[a] for a in node.axes)
-      if any(x.shape[0] != n for x in jax.tree.leaves(node)):
-        raise ValueError(
-          f'The state lacks rows of {n} workers; use distributed.init.'
-        )
+    _check_state(tx, params, state, mesh, specs)
     sent = bills.bytes_per_step(tx, params, mesh).by_axis
     if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
       raise ValueError(
         f'tx averages nothing over {apart} of the mesh; set them as axis or '
         'dense_axes of mean_over.'
       )
-    run = _on(mesh, local, (P(), specs, P(axes)), (P(), specs, P()))
-    return run(params, state, batch)
+    variation.check_copies(tx, params, mesh, P(), specs)
+    given = P(), specs, P(axes), *[P()] * len(shared)
+    run = _on(mesh, local, given, (P(), specs, P()))
+    return run(params, state, batch, *shared)
 
   return step
 
 
-def _on(mesh, fn, in_specs, out_specs, check_vma=False):
+def _own(x, axes):
+  """Return a worker's own key of a shared one; other arrays as they are."""
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    return jax.random.fold_in(x, lax.axis_index(axes))
+  if x.dtype == jnp.uint32 and x.shape[-1:] == (2,):
+    raise ValueError('A PRNGKey would be one for all; pass jax.random.key().')
+  return x
+
+
+def _checked(loss, has_aux):
+  def checked(*args):
+    out = loss(*args)
+    is_pair = isinstance(out, tuple) and len(out) == 2
+    value = out[0] if is_pair else out
+    if is_pair != has_aux or getattr(value, 'shape', ()) != ():
+      wanted = '(number, aux)' if has_aux else 'a number'
+      raise ValueError(
+        f'The loss must return {wanted} with {has_aux=}, got the shapes '
+        f'{jax.tree.map(jnp.shape, out)}.'
+      )
+    return out
+
+  return checked
+
+
+def _check_arrays(params, batch, mesh):
+  """Name a parameter without a gradient, or an array that is not split."""
+  for path, x in jax.tree.leaves_with_path(params):
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+      raise ValueError(
+        f'params{jax.tree_util.keystr(path)} is {x.dtype}, which has no '
+        'gradient; pass it to the step after the batch.'
+      )
+  for path, x in jax.tree.leaves_with_path(batch):
+    if not x.shape or x.shape[0] % mesh.size:
+      raise ValueError(
+        f'batch{jax.tree_util.keystr(path)} has shape {x.shape}: axis 0 must '
+        f'be a multiple of the {mesh.size} workers; pass what all share after '
+        'the batch.'
+      )
+
+
+def _check_state(tx, params, state, mesh, specs):
+  like = jax.eval_shape(_on(mesh, tx.init, (P(),), specs), params)
+  shapes = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
+  same = jax.tree.structure(state) == jax.tree.structure(like)
+  if not same or shapes(state) != shapes(like):
+    raise ValueError(
+      'The state is not of this tx, these params and this mesh: begin with '
+      'distributed.init(tx, params, mesh).'
+    )
+
+
+def _on(mesh, fn, in_specs, out_specs):
   """Map fn over a mesh, whose Explicit axes would not split what is whole."""
   types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
   mesh = mesh.update(axis_types=types)
   return jax.shard_map(
-    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
+    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
   )

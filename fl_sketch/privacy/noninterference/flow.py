@@ -125,11 +125,14 @@ class Walk:
   def _call(self, eqn, inner, values, decided):
     sizes = [(len(x.invars), len(x.outvars)) for x in inner]
     if sizes != [(len(eqn.invars), len(eqn.outvars))]:
-      raise InterferenceError(
-        f'Non-interference is not known of the operation {eqn.primitive.name!r}'
-        f' in {where(eqn)}: write it with other operations of JAX.'
-      )
+      return self._unknown(eqn, values)
     return [_passed(eqn, x) for x in self.run(inner[0], values, decided)]
+
+  def _unknown(self, eqn, values):
+    raise InterferenceError(
+      f'Non-interference is not known of the operation {eqn.primitive.name!r}'
+      f' in {where(eqn)}: write it with other operations of JAX.'
+    )
 
   def _scan(self, eqn, values, decided):
     program = next(core.jaxprs_in_params(eqn.params))
