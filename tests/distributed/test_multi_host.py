@@ -4,6 +4,7 @@ import functools
 import os
 import pickle
 import re
+import shutil
 import signal
 import sys
 
@@ -14,6 +15,7 @@ from fl_sketch.utils import progress
 import harness
 import jax
 import numpy as np
+import own_loop
 import pytest
 
 SLURM = {'SLURM_STEP_NODELIST': 'a', 'SLURM_NTASKS': '4', 'SLURM_PROCID': '1'}
@@ -26,6 +28,7 @@ ADDRESS = {'JAX_COORDINATOR_ADDRESS': 'b:2'}
 LOCAL = 'localhost:8476'
 GUIDE = harness.ROOT / 'docs' / 'guides' / 'slow_link.md'
 EXAMPLE = harness.ROOT / 'docs' / 'examples' / 'slow_link.py'
+OWN_LOOP = EXAMPLE.with_name('own_loop.py')
 WIDTHS = "'width': 8, 'depth': 1"  # in place of its own, to compile quickly
 
 
@@ -161,6 +164,64 @@ def test_the_example_is_the_same_in_two_processes(tmp_path):
   one, two = trained(tmp_path / 'one'), trained(tmp_path / 'two')
   assert [*one] == [3, 6]
   assert one == two
+
+
+def test_an_epoch_of_the_own_loop_has_each_sample_once():
+  """Catches workers that share samples, and epochs in one order."""
+  data = {'y': np.arange(3 * 128)}
+  epochs = [
+    [own_loop.draw(data, seen, w)['y'] for seen in seens for w in range(2)]
+    for seens in (range(0, 384, 128), range(384, 768, 128))
+  ]
+  first, second = map(np.concatenate, epochs)
+  assert sorted(first) == sorted(second) == [*data['y']]
+  assert (first != second).any()
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch():
+  """Catches a sum in place of a mean, and parts that are left out."""
+  batch = {'x': np.random.default_rng(0).standard_normal((8, 3), np.float32)}
+  loss = lambda w, part: jax.numpy.square(part['x'] @ w).mean()
+  of = lambda f: jax.grad(f)(np.ones(3, np.float32), batch)
+  parts = of(own_loop.accumulated(loss))
+  np.testing.assert_allclose(parts, of(loss), rtol=1e-5)
+
+
+def own_loop_rows(folder, processes=1):
+  """Trains the own loop for 14 steps; returns what each process prints."""
+  command = OWN_LOOP, folder, '--steps=14', '--save_every=4'
+  if processes == 2:
+    command = *command, '--num_processes=2'
+    started = start_both(command, folder.parent, '--process_id={}')
+  else:
+    log = folder.with_suffix('.log')
+    started = [(harness.start(command, log), log)]
+  harness.finish_all(started)
+  return [re.findall('step .*', log.read_text()) for _, log in started]
+
+
+@pytest.fixture(scope='module')
+def own_run(tmp_path_factory):
+  """The own loop in one process: its folder, and what it printed."""
+  folder = tmp_path_factory.mktemp('own') / 'run'
+  (rows,) = own_loop_rows(folder)
+  assert len(rows) == 4
+  return folder, rows
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('processes', [1, 2])
+def test_the_own_loop_restarts_with_the_same_bits(processes, own_run, tmp_path):
+  """Catches state, position or schedule that a checkpoint of it lacks."""
+  whole, rows = own_run
+  folder = tmp_path / 'run'
+  if processes == 1:
+    shutil.copytree(whole, folder)
+  else:
+    assert own_loop_rows(folder, processes) == [rows] * processes
+  for later in '12', '14':  # as if killed before these checkpoints
+    shutil.rmtree(folder / later)
+  assert own_loop_rows(folder, processes) == [rows[2:]] * processes
 
 
 @pytest.mark.long

@@ -116,7 +116,7 @@ def test_no_sentence_has_a_measured_number(path):
 
 def test_the_comparison_of_accountants_is_of_its_stored_epsilons():
   """Catches a figure of the reviewers' page that its table does not give."""
-  text = (ROOT / 'docs/guides/privacy_review.md').read_text()
+  text = (ROOT / 'docs/concepts/privacy_review.md').read_text()
   assert COMPARED <= {*text.splitlines()}
   rows = accountants.rows()
   methods = collections.Counter(row['sampling'] for row in rows)
