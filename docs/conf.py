@@ -8,7 +8,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from fl_sketch.utils import __version__  # noqa: E402
-from generators import api, docstrings, mathml, papers, reference  # noqa: E402
+from generators import api, docstrings, links, mathml, papers, reference  # noqa: E402
 
 project = 'fl_sketch'
 author = 'The fl_sketch developers'
@@ -16,7 +16,7 @@ copyright = '2026, The fl_sketch developers'
 release = version = __version__
 
 extensions = [
-  'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon',
+  'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton',
 ]  # fmt: skip
 # Remarks, which the pages of results show, and what other pages include.
 exclude_patterns = ['results/*.md', 'generated/parts']
@@ -33,6 +33,10 @@ smartquotes = False  # would change the -- of flags
 myst_enable_extensions = ['colon_fence', 'dollarmath']
 myst_heading_anchors = 4
 nb_execution_mode = 'off'
+# What a button copies: commands without prompts, no output of a notebook.
+copybutton_prompt_text = r'>>> |\.\.\. |\$ '
+copybutton_prompt_is_regexp = True
+copybutton_selector = 'div:not(.output) > div.highlight pre'
 nb_render_markdown_format = 'myst'
 
 # `name` in a docstring is an object, a field or an argument: what is an object
@@ -56,6 +60,7 @@ def setup(app):
   app.connect('autodoc-process-docstring', docstrings.prepare, priority=400)
   app.connect('autodoc-skip-member', docstrings.skip)
   app.connect('missing-reference', docstrings.resolve)
+  app.connect('doctree-resolved', links.add)
   mathml.setup(app)
 
 

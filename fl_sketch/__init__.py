@@ -32,9 +32,9 @@ if TYPE_CHECKING:
   from fl_sketch.runs.loaded import load
 
 __all__ = [
-  'accounting', 'algorithms', 'attacks', 'codecs', 'compare', 'data',
-  'distributed', 'load', 'local', 'models', 'privacy', 'rounds', 'runs',
-  'sites', 'sketches', 'train', 'utils',
+  'train', 'compare', 'load', 'runs', 'data', 'models', 'algorithms',
+  'sketches', 'codecs', 'distributed', 'privacy', 'accounting', 'sites',
+  'rounds', 'local', 'attacks', 'utils',
 ]  # fmt: skip
 
 

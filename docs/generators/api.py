@@ -1,8 +1,14 @@
-"""API pages: one a package, with each public function and class in it."""
+"""API pages: one a package, with each public function and class in it.
+
+Packages, modules and what is in them stand in the order of use, which the
+`__all__` of a package has; then as its docstring names them.
+"""
 
 import ast
+from collections.abc import Sequence
 import importlib
 import pathlib
+import re
 
 import fl_sketch
 
@@ -16,7 +22,7 @@ def write(folder: pathlib.Path):
   packages = [
     path
     for top in ('fl_sketch', 'papers')
-    for path in sorted((ROOT / top).rglob('__init__.py'))
+    for path in sorted((ROOT / top).rglob('__init__.py'), key=_place)
     if path.parent != ROOT / 'fl_sketch'
   ]
   names = [_name(path) for path in packages]
@@ -29,8 +35,16 @@ def write(folder: pathlib.Path):
       for name, path in zip(names, packages, strict=True)
     ],
   )
-  index = [pages.title('API'), summary, pages.toctree(names, 'hidden')]
+  first = f'Begin with {", ".join(_exports("fl_sketch"))}.\n'
+  index = [pages.title('API'), first, summary, pages.toctree(names, 'hidden')]
   pages.save(folder / 'api' / 'index.rst', '\n'.join(index))
+
+
+def _place(path: pathlib.Path) -> tuple:
+  """Sorts packages by the one of fl_sketch that they belong to."""
+  parts = path.relative_to(ROOT).parts
+  in_order = [*fl_sketch.__all__, parts[1]]
+  return parts[0], in_order.index(parts[1]), parts
 
 
 def _name(path: pathlib.Path) -> str:
@@ -44,14 +58,35 @@ def _summary(path: pathlib.Path) -> str:
 
 
 def _package(name: str, folder: pathlib.Path) -> str:
-  """The page of a package: its docstring, exports, and modules by name."""
-  paths = sorted(p for p in folder.glob('*.py') if not p.stem.startswith('_'))
-  parts = [pages.title(name), _module(name, folder / '__init__.py')]
+  """The page of a package: its docstring, exports, and modules."""
+  used = _used(name)
+  init = folder / '__init__.py'
+  named = re.findall(r'`(\w+)`', init.read_text(encoding='utf-8'))
+
+  def place(path):
+    """Sorts modules by what is exported, then as the docstring has them."""
+    first = [i for i, (home, _) in enumerate(used) if home == _name(path)]
+    of_name = named.index(path.stem) if path.stem in named else len(named)
+    return min(first, default=len(used)), of_name, path.stem
+
+  paths = [p for p in folder.glob('*.py') if not p.stem.startswith('_')]
+  parts = [pages.title(name), _module(name, init)]
   if exports := _exports(name):
     parts.append(f'Exports: {", ".join(exports)}.\n')
-  for path in paths:
-    parts += [pages.title(path.stem, '-'), _module(_name(path), path)]
+  for path in sorted(paths, key=place):
+    parts += [pages.title(path.stem, '-'), _module(_name(path), path, used)]
   return '\n'.join(parts)
+
+
+def _used(package: str) -> list[tuple[str, str]]:
+  """Module and name of what fl_sketch, and then a package, exports."""
+  exports = [
+    getattr(module, name)
+    for module in (fl_sketch, importlib.import_module(package))
+    for name in getattr(module, '__all__', ())
+  ]
+  of = lambda x, key: getattr(x, key, '')
+  return [(of(x, '__module__'), of(x, '__name__')) for x in exports]
 
 
 def _exports(package: str) -> list[str]:
@@ -68,14 +103,21 @@ def _exports(package: str) -> list[str]:
   ]
 
 
-def _module(name: str, path: pathlib.Path) -> str:
-  """Directives for a module and for what is defined in it, in that order."""
-  lines = [f'.. automodule:: {name}', '']
-  for node in ast.parse(path.read_text(encoding='utf-8')).body:
-    if getattr(node, 'name', '_').startswith('_'):
-      continue
-    if isinstance(node, ast.FunctionDef):
-      lines += [f'.. autofunction:: {name}::{node.name}', '']
-    elif isinstance(node, ast.ClassDef):
-      lines += [f'.. autoclass:: {name}::{node.name}', '   :members:', '']
+def _defined(path: pathlib.Path) -> dict[str, ast.stmt]:
+  """Public functions and classes that a module defines, by name."""
+  kinds = ast.FunctionDef, ast.ClassDef
+  body = ast.parse(path.read_text(encoding='utf-8')).body
+  named = {node.name: node for node in body if isinstance(node, kinds)}
+  return {k: node for k, node in named.items() if not k.startswith('_')}
+
+
+def _module(name: str, path: pathlib.Path, used: Sequence = ()) -> str:
+  """Directives for a module and what it defines, exports first."""
+  lines, defined = [f'.. automodule:: {name}', ''], _defined(path)
+  exports = [x for home, x in used if home == name and x in defined]
+  for key in dict.fromkeys([*exports, *defined]):
+    if isinstance(defined[key], ast.ClassDef):
+      lines += [f'.. autoclass:: {name}::{key}', '   :members:', '']
+    else:
+      lines += [f'.. autofunction:: {name}::{key}', '']
   return '\n'.join(lines)

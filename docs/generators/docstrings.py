@@ -94,7 +94,7 @@ def resolve(app, env, node, contnode) -> nodes.reference | None:
   if node.get('refdomain') != 'py':
     return None
   for scope in (module, module.rpartition('.')[0] or module, 'fl_sketch'):
-    name = _full_name(scope, node['reftarget'].rstrip('()'))
+    name = full_name(scope, node['reftarget'].rstrip('()'))
     if name in objects:
       entry, page = objects[name], node.get('refdoc', env.docname)
       return sphinx_nodes.make_refnode(
@@ -103,7 +103,7 @@ def resolve(app, env, node, contnode) -> nodes.reference | None:
   return None
 
 
-def _full_name(scope: str, target: str) -> str | None:
+def full_name(scope: str, target: str) -> str | None:
   """Where the object that `target` names in a module is defined."""
   obj: Any = importlib.import_module(scope)
   for part in target.split('.'):

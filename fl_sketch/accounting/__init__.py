@@ -28,9 +28,9 @@ from fl_sketch.accounting.types import (
 )
 
 __all__ = [
-  'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
-  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
-  'calibrate_noise_multiplier', 'compose', 'compute_delta', 'compute_epsilon',
-  'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'parallel_composition',
+  'compute_epsilon', 'calibrate_noise_multiplier', 'GaussianMechanism',
+  'Sampling', 'Adjacency', 'compose', 'ComposedMechanism',
+  'parallel_composition', 'compute_delta', 'epsilon_curve', 'gaussian_epsilon',
+  'gaussian_delta', 'gaussian_noise_multiplier', 'PrivacyStatement',
+  'CalibrationError', 'UnsupportedAccountingError',
 ]  # fmt: skip

@@ -20,9 +20,9 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'describe',
-  'entry', 'federated', 'make', 'make_server_optimizer', 'names', 'options',
-  'register', 'takes_clip', 'takes_optimizer',
+  'make', 'names', 'options', 'describe', 'Hyper', 'make_server_optimizer',
+  'Algorithm', 'federated', 'Channel', 'register', 'entry', 'takes_clip',
+  'takes_optimizer', 'REGISTRY',
 ]  # fmt: skip
 
 names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments

@@ -15,6 +15,6 @@ from fl_sketch.attacks.reconstruction import (
 )
 
 __all__ = [
-  'Reconstruction', 'defences', 'dense_input', 'last_layer_label',
-  'reconstruct', 'scores', 'view',
+  'reconstruct', 'view', 'Reconstruction', 'dense_input', 'last_layer_label',
+  'defences', 'scores',
 ]  # fmt: skip

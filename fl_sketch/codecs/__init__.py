@@ -31,10 +31,10 @@ from fl_sketch.codecs.sparse import (
 from fl_sketch.utils import fields, registry
 
 __all__ = [
-  'REGISTRY', 'Codec', 'bfloat16', 'chunked_top_k', 'contract', 'dct_top_k',
-  'describe', 'eden', 'from_sketch', 'identity', 'int4', 'int8', 'lloyd_max',
-  'make', 'qsgd', 'quantized_top_k', 'rand_k', 'register', 'shared_sign',
-  'sign', 'top_k',
+  'make', 'sign', 'eden', 'qsgd', 'bfloat16', 'int8', 'int4', 'top_k',
+  'chunked_top_k', 'dct_top_k', 'quantized_top_k', 'rand_k', 'shared_sign',
+  'identity', 'contract', 'from_sketch', 'lloyd_max', 'Codec', 'register',
+  'describe', 'REGISTRY',
 ]  # fmt: skip
 
 REGISTRY = registry.Registry('codec', shared={'contract': False})

@@ -15,7 +15,7 @@ from fl_sketch.data import (
 from fl_sketch.utils import registry
 import numpy as np
 
-__all__ = ['REGISTRY', 'describe', 'from_clients', 'register']
+__all__ = ['from_clients', 'register', 'describe', 'REGISTRY']
 
 
 class Entry(NamedTuple):

@@ -32,8 +32,7 @@ from fl_sketch.distributed.step import (
 )
 
 __all__ = [
-  'Bytes', 'OuterState', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
-  'from_algorithm', 'init', 'mean_over', 'outer', 'parse',
-  'per_worker', 'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
-  'worker_params',
+  'mean_over', 'init', 'train_step', 'bytes_per_step', 'outer', 'algorithm',
+  'value_and_grad', 'state_specs', 'worker_params', 'per_worker', 'parse',
+  'from_algorithm', 'traced_bytes', 'Bytes', 'PerWorker', 'State', 'OuterState',
 ]  # fmt: skip

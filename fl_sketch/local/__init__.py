@@ -13,6 +13,6 @@ from fl_sketch.local.task import Task
 from fl_sketch.local.zeroth_order import zeroth_order
 
 __all__ = [
-  'Optimizer', 'Task', 'gradient', 'gram_sgd', 'private_sgd', 'register', 'sgd',
-  'steps_made', 'zeroth_order',
+  'sgd', 'gradient', 'gram_sgd', 'private_sgd', 'zeroth_order', 'Optimizer',
+  'register', 'Task', 'steps_made',
 ]  # fmt: skip

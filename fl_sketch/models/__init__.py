@@ -22,10 +22,9 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'MLP', 'OF_IMAGES', 'OF_TOKENS', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
-  'ResNet', 'SmoothLeNet', 'as_model', 'describe',
-  'init_params', 'layers', 'lora', 'losses', 'make', 'names', 'num_params',
-  'register',
+  'make', 'names', 'register', 'describe', 'Model', 'as_model', 'init_params',
+  'num_params', 'losses', 'lora', 'layers', 'Linear', 'MLP', 'LeNet5',
+  'SmoothLeNet', 'ResNet', 'OF_IMAGES', 'OF_TOKENS', 'REGISTRY',
 ]  # fmt: skip
 
 

@@ -36,9 +36,9 @@ from fl_sketch.rounds.round import (
 )
 
 __all__ = [
-  'PADDING_ID', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
-  'RoundLocal', 'Schedule', 'StatefulLocal', 'cohort_mesh', 'cohort_step',
-  'federated', 'init', 'pad_cohort', 'place', 'run_client_evaluation',
-  'run_evaluation', 'run_lanes', 'run_round', 'scan_rounds', 'server_step',
-  'state_of',
+  'cohort_mesh', 'init', 'place', 'Cohort', 'pad_cohort', 'PADDING_ID',
+  'run_round', 'scan_rounds', 'FedState', 'Hyper', 'Algorithm', 'federated',
+  'RoundLocal', 'StatefulLocal', 'state_of', 'run_evaluation',
+  'run_client_evaluation', 'run_lanes', 'cohort_step', 'server_step', 'Make',
+  'Fetch', 'Schedule',
 ]  # fmt: skip

@@ -28,8 +28,8 @@ from fl_sketch.runs.metrics import (
 from fl_sketch.runs.plots import draw_run, plot
 
 __all__ = [
-  'DivergedError', 'Experiment', 'OwnProblem', 'Result', 'account',
-  'algorithm_options', 'as_array', 'assemble', 'build', 'draw_run',
-  'hyper_of', 'new_figure', 'plot', 'read_metrics', 'reconfigured',
-  'summary_line', 'total_bytes', 'train',
+  'build', 'assemble', 'train', 'Result', 'Experiment', 'OwnProblem',
+  'reconfigured', 'account', 'plot', 'draw_run', 'new_figure', 'read_metrics',
+  'as_array', 'summary_line', 'total_bytes', 'hyper_of', 'algorithm_options',
+  'DivergedError',
 ]  # fmt: skip

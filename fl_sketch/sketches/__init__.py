@@ -27,12 +27,11 @@ from fl_sketch.sketches.verification import Verification, verify
 from fl_sketch.utils import registry
 
 __all__ = [
-  'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
-  'block_srht', 'count_sketch', 'dct', 'describe', 'dimension', 'fwht',
-  'gather', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
-  'l2_norm', 'layer_cyclic', 'layerwise', 'make', 'names',
-  'register', 'scatter', 'sparse_embedding', 'srft', 'srht',
-  'uniform_sampling', 'verify',
+  'make', 'names', 'block_cyclic', 'block_srht', 'srht', 'count_sketch',
+  'sparse_embedding', 'gaussian', 'ams', 'dct', 'srft', 'uniform_sampling',
+  'identity', 'layerwise', 'layer_cyclic', 'verify', 'Verification', 'heaprix',
+  'heavymix', 'heavy_support', 'l2_norm', 'gather', 'scatter', 'fwht',
+  'dimension', 'Sketch', 'Properties', 'register', 'describe', 'REGISTRY',
 ]  # fmt: skip
 
 

@@ -43,3 +43,11 @@ def test_every_public_function_and_class_has_its_entry(site):
       if is_code and is_own and f'{info.name}.{name}' not in documented:
         missing.append(f'{info.name}.{name}')
   assert not missing
+
+
+def test_names_in_guides_are_links_and_code_has_a_button(site):
+  """Catches a name of the API without its link, and prompts that are copied."""
+  guide = (site / 'guides' / 'own_loop.html').read_text()
+  assert '#fl_sketch.distributed.step.train_step"' in guide
+  assert 'copybutton.js' in guide
+  assert '$ ' in (site / '_static' / 'copybutton.js').read_text()
