@@ -13,6 +13,7 @@ import textwrap
 
 from absl import flags
 from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.runs.fields import registries
 from fl_sketch.utils import markdown
 import launch
@@ -129,6 +130,9 @@ def _options() -> str:
     named_by, registry = registries.REGISTRIES[field]
     calls = [f'* `{registry.call(name)}`' for name in registry.names()]
     parts += [f'## {heading}', f'`{field}`, by `{named_by}`:', '\n'.join(calls)]
+  known = server_optimizers.REGISTRY
+  calls = [f'* `{known.call(name)}`' for name in known.names()]
+  parts += ['## Optimizers of the server and their options', '\n'.join(calls)]
   return '\n\n'.join(parts)
 
 

@@ -96,8 +96,8 @@ SHARED = {
   'lora_scale': 's, alpha / rank.',
   'local_steps': 'of local work.',
   'population': 'clients in total.',
-  'server_optimizer': 'a name, as of `make_server_optimizer`, or any of optax '
-  'without its learning rate, as `scale_by_lion()`.',
+  'server_optimizer': 'a name, as of `make_server_optimizer`, or a function '
+  'of learning_rate, as `optax.lion`, whose rate is ``server_lr``.',
   'schedule': 'round -> factor on ``server_lr``.',
 }
 # Options that a config sets by fields that algorithms share.

@@ -1,50 +1,67 @@
 """Server optimizers: estimate of the mean pseudo-gradient -> update."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
+from fl_sketch.local import optimizers
 from fl_sketch.rounds.algorithm import Hyper
-from fl_sketch.utils import fields
+from fl_sketch.utils import fields, registry
 import jax
 import jax.numpy as jnp
 import optax
 
-ServerOptimizer = optax.GradientTransformation | str
 
+class Direction(NamedTuple):
+  """A transformation of optax without learning rate and sign of the step."""
+
+  tx: optax.GradientTransformation
+
+
+ServerOptimizer = Direction | optimizers.Factory | str
 _momentum = lambda momentum=0.9, **options: optax.trace(momentum, **options)
 _paper_amsgrad = functools.partial(
   optax.scale_by_amsgrad, bias_correction_mu=False, bias_correction_nu=False
 )
-_ADAPTIVE, _MOMENTUM = ('b1', 'b2', 'eps'), ('momentum',)
-# Factory and the names of its options.
-_SERVER_OPTIMIZERS = {
-  'adam': (optax.scale_by_adam, _ADAPTIVE),
-  'amsgrad': (_paper_amsgrad, _ADAPTIVE),
-  'yogi': (optax.scale_by_yogi, _ADAPTIVE),
-  'adagrad': (functools.partial(optax.scale_by_rss, 0.0), ('eps',)),
-  'momentum': (_momentum, _MOMENTUM),
-  'nesterov': (functools.partial(_momentum, nesterov=True), _MOMENTUM),
-  'sgd': (optax.identity, ()),
+# Factories of directions, by name; where optax has the name, in its place.
+_DIRECTIONS = {
+  'adam': optax.scale_by_adam,
+  'amsgrad': _paper_amsgrad,
+  'yogi': optax.scale_by_yogi,
+  'adagrad': functools.partial(optax.scale_by_rss, 0.0),
+  'momentum': _momentum,
+  'nesterov': functools.partial(_momentum, nesterov=True),
+  'sgd': optax.identity,
 }
+REGISTRY = optimizers.Registry('server_optimizer', context=('learning_rate',))
+register, names = REGISTRY.register, REGISTRY.names
+for _name, _factory in {**optimizers.of_optax(), **_DIRECTIONS}.items():
+  register(_factory, name=_name)
 
 
-def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
-  """Build a server optimizer, without its learning rate.
+def make_server_optimizer(
+  name: str, **options: Any
+) -> Direction | optimizers.Factory:
+  """Build a server optimizer from NAME or NAME(OPTION=VALUE), and options.
 
-  Names are 'adam', 'amsgrad' (without bias correction, as in the papers),
-  'yogi', 'adagrad', 'momentum', 'nesterov' (the outer step of DiLoCo, Douillard
-  et al., arXiv:2311.08105) and 'sgd'; options are b1, b2 and eps, or momentum.
-  An unknown name or option raises ValueError.
+  Names are those of optax; 'amsgrad' is without bias correction and 'adagrad'
+  starts at 0, as in the papers, 'momentum' and 'nesterov' (the outer step of
+  DiLoCo, Douillard et al., arXiv:2311.08105) take `momentum`, 'sgd' nothing. An
+  unknown name or option raises ValueError.
+
+  >>> make = make_server_optimizer('lion(b1=0.8)', weight_decay=0.0)
+  >>> tx = make(learning_rate=0.5)
+  >>> tx.update(jnp.ones(2), tx.init(jnp.ones(2)), jnp.ones(2))[0].tolist()
+  [-0.5, -0.5]
   """
-  names = options_of(name)
-  if unknown := sorted(set(options) - set(names)):
-    raise ValueError(f'{name} does not support {unknown}; it has {names}.')
-  return _SERVER_OPTIMIZERS[name][0](**options)
+  name, given = parsed(name)
+  REGISTRY.check(name, options)
+  factory = functools.partial(REGISTRY.entry(name).factory, **options, **given)
+  return Direction(factory()) if name in _DIRECTIONS else factory
 
 
 def corrected_amsgrad(
   b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
-) -> optax.GradientTransformation:
+) -> Direction:
   r"""Return the AMSGrad of PyTorch, which corrects both biases.
 
   :math:`\frac{m}{1 - \beta_1^t} / (\sqrt{\hat v / (1 - \beta_2^t)} +
@@ -59,16 +76,27 @@ def corrected_amsgrad(
     step = lambda m, v: m / scale_m / (jnp.sqrt(v / scale_v) + eps)
     return jax.tree.map(step, new.mu, new.nu_max), new
 
-  return optax.GradientTransformation(moments.init, update)
+  return Direction(optax.GradientTransformation(moments.init, update))
 
 
-def options_of(name: str) -> tuple[str, ...]:
-  """Return the options of a server optimizer; ValueError if it is unknown."""
-  if name not in _SERVER_OPTIMIZERS:
-    names = tuple(_SERVER_OPTIMIZERS)
-    shown = fields.shown(name)
-    raise ValueError(f'server_optimizer={shown} is unknown; use {names}.')
-  return _SERVER_OPTIMIZERS[name][1]
+def parsed(text: Any) -> tuple[str, dict[str, Any]]:
+  """Return name and options of NAME(OPTION=VALUE, ...); ValueError of others.
+
+  >>> parsed('lion(b1=0.8)')
+  ('lion', {'b1': 0.8})
+  """
+  if not isinstance(text, str):
+    raise ValueError(
+      f'server_optimizer={fields.shown(text)} must be a name; register a '
+      'function of learning_rate by server_optimizers.register.'
+    )
+  try:
+    options = registry.parse_call(text)
+  except ValueError as e:
+    raise ValueError(f'server_optimizer: {e}') from e
+  name = options.pop(registry.KIND)
+  REGISTRY.check(name, options)
+  return name, options
 
 
 def server_step(
@@ -78,11 +106,23 @@ def server_step(
 ) -> optax.GradientTransformation:
   """Estimate -> update of the parameters: optimiser, schedule, ``server_lr``.
 
-  `server_optimizer` is a name of `make_server_optimizer`, or any of optax
-  without its learning rate; `schedule` is round -> factor on ``server_lr``.
+  `server_optimizer` is a text as of `make_server_optimizer`, or a function of
+  ``learning_rate``, as `optax.lion`; `schedule` is round -> factor on
+  ``server_lr``. A transformation of optax, whose rate is fixed, is refused.
   """
-  if isinstance(server_optimizer, str):
-    server_optimizer = make_server_optimizer(server_optimizer)
-  decay = optax.scale_by_schedule(schedule) if schedule else optax.identity()
-  rate = optax.scale_by_learning_rate(hp.server_lr)
-  return optax.chain(server_optimizer, decay, rate)
+  optimizer = server_optimizer
+  if isinstance(optimizer, str):
+    optimizer = make_server_optimizer(optimizer)
+  if isinstance(optimizer, Direction):
+    decay = optax.scale_by_schedule(schedule) if schedule else optax.identity()
+    rate = optax.scale_by_learning_rate(hp.server_lr)
+    return optax.chain(optimizer.tx, decay, rate)
+  given, rate = (
+    f'server_optimizer={fields.shown(server_optimizer)}',
+    hp.server_lr,
+  )
+  if schedule is not None:
+    given += ' with a schedule'
+    rate = lambda count: hp.server_lr * schedule(count)
+  optimizers.check(given, optimizer, rate)
+  return optimizer(learning_rate=rate)

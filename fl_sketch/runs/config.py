@@ -8,6 +8,7 @@ import textwrap
 import typing
 from typing import Any
 
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.models import losses
 from fl_sketch.runs.fields import method, privacy, registries, run
 from fl_sketch.utils import UserError, checks, fields as f, plugins
@@ -101,6 +102,9 @@ def help_text(values: Mapping[str, Any]) -> str:
   for field, (named_by, parts) in registries.REGISTRIES.items():
     lines += ['', f'--config.{field}.OPTION=VALUE, by --config.{named_by}:']
     lines += [wrapped(parts.call(name)) for name in parts.names()]
+  lines += ['', '--config.server_optimizer=NAME or NAME(OPTION=VALUE):']
+  parts = server_optimizers.REGISTRY
+  lines += [wrapped(parts.call(name)) for name in parts.names()]
   lines += ['', f'--config.loss=NAME: {", ".join(losses.names())}']
   return '\n'.join(lines)
 

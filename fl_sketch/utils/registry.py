@@ -148,7 +148,9 @@ class Registry(Generic[E]):
     """Return the call of a factory with its options, or all its arguments."""
     parameters = self.arguments(name) if context else self.options(name)
     texts = [
-      k if p.default is p.empty else f'{k}={p.default!r}'
+      k
+      if p.default is p.empty
+      else f'{k}={getattr(p.default, "__name__", repr(p.default))}'
       for k, p in parameters.items()
     ]
     texts += [f'{k}={value!r}' for k, value in self.shared.items()]

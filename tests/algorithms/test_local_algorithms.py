@@ -1,5 +1,7 @@
 """FedProx, FedDyn, FedNova, and optimizers of optax on clients."""
 
+import functools
+
 import cases
 import chex
 from fl_sketch import algorithms, local, rounds
@@ -51,8 +53,8 @@ def test_fednova_weighs_directions_not_lengths():
 @pytest.mark.parametrize('form', [
   'adamw(b2=0.9, eps=1e-3)',
   local.Optimizer(lambda rate: optax.adamw(rate, b2=0.9, eps=1e-3)),
-  optax.adamw(float(cases.HP.client_lr), b2=0.9, eps=1e-3),
-], ids=['text', 'optimizer', 'transformation'])  # fmt: skip
+  functools.partial(optax.adamw, b2=0.9, eps=1e-3),
+], ids=['text', 'optimizer', 'function'])  # fmt: skip
 def test_every_form_of_an_optimizer_is_the_optimizer(form):
   """Catches options or a learning rate that get lost in one of the forms."""
   params, rate = cases.PARAMS, cases.HP.client_lr

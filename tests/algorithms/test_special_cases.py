@@ -172,7 +172,7 @@ def tracking_rows():
 
 
 def one_client_rows():
-  signs = make('fedsgd', server_optimizer=optax.scale_by_sign())
+  signs = make('fedsgd', server_optimizer='sign_sgd')
   yield 'signsgd', make('signsgd'), signs
   yield 'demo', make('demo', codec=EXACT), signs
 

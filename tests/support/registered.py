@@ -3,6 +3,7 @@
 import contextlib
 import sys
 
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.models import losses
 from fl_sketch.runs.fields import registries
 from fl_sketch.utils import plugins, registry
@@ -15,7 +16,8 @@ FILES = tuple(f'{package}._' for package in plugins._PACKAGES)
 def forgotten():
   """Forgets what is registered in its block, and the files that did so."""
   parts = [x for _, x in registries.REGISTRIES.values()]
-  entries = [x._entries for x in (losses.REGISTRY, *parts)]
+  parts += [losses.REGISTRY, server_optimizers.REGISTRY]
+  entries = [x._entries for x in parts]
   before = [*map(dict, entries)], {*registry.FILES}, {*sys.modules}
   try:
     yield

@@ -52,7 +52,8 @@ def without_effect(
     useless |= {'lr_decay': steps, 'client_schedule': steps}
   taken = {*takes}
   if optimizer is not None:
-    taken |= {*server_optimizers.options_of(optimizer)}
+    name, given = server_optimizers.parsed(optimizer)
+    taken |= {*server_optimizers.REGISTRY.options(name)} - {*given}
   by = f'{algorithm!r}, or its server_optimizer, takes it'
   useless |= {name: by for name in OPTIMIZER_OPTIONS if name not in taken}
   return useless
@@ -91,7 +92,7 @@ class MethodFields(clients.ClientFields):
   )
   server_lr: f.Positive = field('learning rate of the server', 1.0)
   server_optimizer: str | None = field(
-    'adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd'
+    'any of optax, momentum, nesterov, or your own; NAME(OPTION=VALUE)'
   )
   b1: f.Share | None = field('decay of first moments, of server_optimizer')
   b2: f.Share | None = field('decay of second moments')
@@ -106,6 +107,8 @@ class MethodFields(clients.ClientFields):
 
   def check(self):
     """Check the algorithm, its parts and the local work."""
+    if self.server_optimizer is not None:
+      server_optimizers.parsed(self.server_optimizer)
     super().check()
     takes = algorithms.options(self.algorithm)
     useless = without_effect(
