@@ -167,7 +167,7 @@ def test_python_of_a_page_runs(path, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   if name_of(path) in EXCEPTIONS:
     return
-  namespace = {'__name__': 'page'}
+  namespace = {'__name__': 'page', '__package__': 'configs'}  # of a file
   runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
   for body in blocks(path, 'python'):
     if 'multi_host.start(' in body:
