@@ -119,7 +119,7 @@ def begin(argv):
     from fl_sketch.runs import devices
 
     if (new := devices.cache_programs()) is not None:
-      text = '%s keeps compiled programs; --compilation_cache=false: not.'
+      text = '%s keeps compiled programs; --compilation_cache=false keeps none.'
       logging.warning(text, new)
 
 

@@ -24,7 +24,7 @@ _SIGN = {'>=': 1, '<=': -1}
 _NOT_RUN = 'This scale does not run the cells that it compares.'
 _WORDS = {
   HOLDS: ('holds', 'hold'),
-  FAILS: ('does not', 'do not'),
+  FAILS: ('does not hold', 'do not hold'),
   UNDECIDED: ('is undecided', 'are undecided'),
   UNTESTABLE: ('is not testable here', 'are not testable here'),
 }
@@ -218,7 +218,7 @@ def summary(verdicts: Sequence[str]) -> str:
   """Counts the verdicts of many claims in a line, '' without any.
 
   >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
-  '2 hold, 1 does not, 1 is undecided'
+  '2 hold, 1 does not hold, 1 is undecided'
   """
   counts = {v: sum(w == v for w in verdicts) for v in _WORDS}
   parts = [f'{n} {_WORDS[v][n > 1]}' for v, n in counts.items() if n]

@@ -127,3 +127,12 @@ def test_the_comparison_of_accountants_is_of_its_stored_epsilons():
   shown = re.findall(r'^\| [\d.]+, .* \| (\S+) \| (\S+) \|$', text, re.M)
   assert len(shown) == 2
   assert known.issuperset(shown)
+
+
+def test_a_picture_with_bands_says_what_they_are():
+  """Catches a band or bar that its caption does not explain."""
+  pictures = [p for result in KEPT.values() for p in result['pictures']]
+  for picture in pictures:
+    lines = [x for panel in picture.get('panels', ()) for x in panel['lines']]
+    bands = any('low' in line for line in lines)
+    assert not bands or 'interval' in picture['caption'], picture['caption']

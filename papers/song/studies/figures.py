@@ -12,6 +12,8 @@ from ...common.workspace import Workspace
 from ..statements import convergence as song
 from . import runs as runs_lib
 
+_MEANS = 'Lines are means over seeds, bands their intervals of 95 %.'
+
 
 def rates(ws: Workspace) -> study.Report:
   """Measured gaps against the bounds of sections 5 and E."""
@@ -81,7 +83,7 @@ def communication(ws: Workspace) -> study.Report:
     [claim],
     {'rounds': dict(zip(sizes, times, strict=True))},
     [study.Table(caption, ('b', 'T', 'b T', '1 + alpha'), rows)],
-    [study.Picture('What is sent in all, b T, against b; 16 runs.', [panel])],
+    [study.Picture(f'What is sent in all, b T, against b. {_MEANS}', [panel])],
     ['Each b at the largest step of Theorem E.1, on equal curvatures.'],
   )
 
@@ -118,7 +120,7 @@ def privacy(ws: Workspace) -> study.Report:
     claims,
     named,
     [study.Table('Algorithm 2 on logistic regression, digits', head, rows)],
-    [study.Picture('Test accuracy against epsilon.', [panel])],
+    [study.Picture(f'Test accuracy against epsilon. {_MEANS}', [panel])],
     ['Samples are protected, at zero-out; delta 1e-5; ten clients.'],
   )
 
