@@ -23,14 +23,23 @@ _INSTALL = """import importlib.metadata
 import pathlib
 import sys
 
+# In Colab: the URL of a wheel in your Drive (file:///content/drive/MyDrive/...)
+# or of your repository (git+https://...), since fl_sketch is not on PyPI. If it
+# is empty, the cell asks you for the wheel: `pip wheel --no-deps .` makes it in
+# the folder of the source.
+SOURCE = ''
+
 if 'google.colab' in sys.modules:
-  # Upload the wheel that `pip wheel --no-deps .` makes in the source's folder.
+  if not SOURCE:
+    from google.colab import files
+
+    (name,) = files.upload()
+    SOURCE = pathlib.Path(name).absolute().as_uri()
   # pip keeps what is in range ('only-if-needed', its default), so the kernel
   # needs no restart. Where JAX or NumPy would have to change, pip stops.
-  (wheel,) = pathlib.Path('/content').glob('fl_sketch-*.whl')
   kept = ('jax', 'jaxlib', 'numpy')
   kept = ' '.join(f'{p}=={importlib.metadata.version(p)}' for p in kept)
-  %pip install -q {kept} "{wheel}[plots]"
+  %pip install -q {kept} "fl_sketch[plots] @ {SOURCE}"
 
 %matplotlib inline"""
 _ABOUT = {
