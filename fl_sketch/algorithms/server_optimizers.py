@@ -56,7 +56,13 @@ def make_server_optimizer(
   name, given = parsed(name)
   REGISTRY.check(name, options)
   factory = functools.partial(REGISTRY.entry(name).factory, **options, **given)
-  return Direction(factory()) if name in _DIRECTIONS else factory
+  if name not in _DIRECTIONS:
+    return factory
+  if given:
+    optimizers.check(
+      f'server_optimizer={name}', lambda learning_rate: factory()
+    )
+  return Direction(factory())
 
 
 def corrected_amsgrad(
@@ -87,8 +93,8 @@ def parsed(text: Any) -> tuple[str, dict[str, Any]]:
   """
   if not isinstance(text, str):
     raise ValueError(
-      f'server_optimizer={fields.shown(text)} must be a name; register a '
-      'function of learning_rate by server_optimizers.register.'
+      f"server_optimizer={fields.shown(text)} must be a name like 'lion'; "
+      'register your own by server_optimizers.register.'
     )
   try:
     options = registry.parse_call(text)

@@ -19,6 +19,7 @@ _UNSUPPORTED = {
   'lbfgs': _LOSS, 'momo': _LOSS, 'momo_adam': _LOSS, 'polyak_sgd': _LOSS,
   'sophia': _LOSS, 'sam': 'requires two gradients in every step',
   'dpsgd': 'requires the gradient of every sample',
+  'galore': 'keeps arrays of size 0, which no checkpoint holds',
   'schedule_free': _AVERAGED, 'schedule_free_adamw': _AVERAGED,
   'schedule_free_sgd': _AVERAGED,
   'noisy_sgd': 'draws noise, for which it has no key',

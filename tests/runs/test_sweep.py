@@ -64,6 +64,9 @@ VMAPPED = {
   'seeds': LINEAR | {
     'rounds_per_dispatch': 2, 'sweep': {'seed': (0, 1, 2), 'client_lr': (0.5,)},
   },
+  'optimizer': BOWLS | {
+    'server_optimizer': 'muon(beta=0.8)', 'sweep': {'server_lr': (0.1, 0.5)},
+  },
   'noise': PRIVATE | {'rounds': 2, 'sweep': {'client_lr': (0.1, 0.1001)}},
 }  # fmt: skip
 
