@@ -16,8 +16,8 @@ import re
 import sys
 from typing import Any
 
-from absl import flags, logging
-from fl_sketch.utils import checks, fields, plugins
+from absl import app, flags, logging
+from fl_sketch.utils import checks, fields, plugins, progress
 
 # `python -m launch.train` would import a program, and start nothing.
 _started = dict(itertools.pairwise(sys.orig_argv)).get('-m', '')
@@ -26,13 +26,18 @@ if sys.argv[0] == '-m' and _started.startswith(f'{__name__}.'):
   sys.exit(f'Use fl-sketch {_name}, or python -m {__name__} {_name}.')
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
+QUIET = False, 'Print warnings, errors and the last line only.'
+_HELP = {'--help', '-h', '--helpfull'}
 
 
 def parse_flags(argv):
   """Parse the flags; end with one line if one of them cannot be set.
 
-  The first argument may be the value of --config.
+  The first argument may be the value of --config. --help ends with status 0.
   """
+  own = [*itertools.takewhile(lambda arg: arg != '--', argv)]
+  if _HELP & {*own}:
+    app.usage('--helpfull' not in own, writeto_stdout=True, exitcode=0)
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -111,6 +116,7 @@ def begin(argv):
   """Refuse unknown arguments; hide the libraries' log; keep programs."""
   if len(argv) > 1:
     sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
+  progress.quiet = 'quiet' in flags.FLAGS and flags.FLAGS.quiet
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
     handler, plain = logging.get_absl_handler(), '%(message)s'
@@ -119,8 +125,9 @@ def begin(argv):
     from fl_sketch.runs import devices
 
     if (new := devices.cache_programs()) is not None:
-      text = '%s keeps compiled programs; --compilation_cache=false keeps none.'
-      logging.warning(text, new)
+      progress.note(
+        f'{new} keeps compiled programs; --compilation_cache=false keeps none.'
+      )
 
 
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:

@@ -1,14 +1,14 @@
 """Measure speed as ratios of medians taken in one run."""
 
-import runpy
+from absl import flags
 
-_PACKAGE = f'{__package__}'.removesuffix('launch') + 'benchmarks'
+from . import neighbour
+
+_PROGRAM = neighbour('benchmarks.__main__')
+__doc__ = _PROGRAM.__doc__
+flags.adopt_module_key_flags(_PROGRAM)
 
 
-def main():
+def main(argv):
   """Run `python -m benchmarks`, whose flags are those of this command."""
-  runpy.run_module(_PACKAGE, run_name='__main__', alter_sys=True)
-
-
-if __name__ == '__main__':
-  main()
+  _PROGRAM.main(argv)

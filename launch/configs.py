@@ -6,6 +6,7 @@ Other programs take one of these names, or the path of a Python file that has a
 function `get_config`, with its argument after a colon: quickstart:quick.
 """
 
+from collections.abc import Iterator
 import importlib
 import pathlib
 import re
@@ -14,7 +15,7 @@ import types
 from typing import Any
 
 from absl import flags
-from fl_sketch.utils import checks, plugins, registry
+from fl_sketch.utils import checks, fields as fields_lib, plugins, registry
 from ml_collections import config_dict, config_flags
 
 from . import begin, summaries, unknown
@@ -65,19 +66,54 @@ _register(config_dict.ConfigDict, _CallParser())
 class _Parser(flags.ArgumentParser):
   """A parser of NAME[:ARGUMENT]; that of ml_collections reads only paths."""
 
+  def __init__(self, command: str):
+    self._command = command
+
   def parse(self, argument):
     name, *variant = argument.split(':', 1)
     try:
-      make = getattr(load(name), 'get_config', None)
+      make = getattr(load(name, self._command), 'get_config', None)
       if make is None:
         raise ValueError(f"{name} has no function get_config(variant='').")
       config = make(*variant)
       config.lock()
+      _check_kind(name, config, self._command)
+      _check_overrides(config)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       if isinstance(e, ValueError) and checks.is_refusal(e):
         sys.exit(f'Cannot load the config: {e}')
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
+
+
+def _check_kind(name: str, config: Any, command: str):
+  """Refuse a config of `attack` for another command, and the reverse."""
+  own = {'train': 'algorithm', 'attack': 'objective'}  # fields of one alone
+  for other, field in own.items():
+    if other != command and field in config:
+      raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
+  if own[command] not in config:
+    raise ValueError(f'{name} lacks {own[command]}; begin with `c = new()`.')
+
+
+def _check_overrides(config: Any):
+  """Refuse a flag --config.FIELD of a field that the config lacks."""
+  names, arguments = [*_paths(config)], ' '.join(['', *sys.argv])
+  for path in re.findall(r' --?(?:no)?config\.([\w.]+)', arguments):
+    if path not in names:
+      last = lambda name: name.rpartition('.')[2]
+      same = sorted((x for x in names if last(x) == last(path)), key=len)
+      hint = fields_lib.did_you_mean(
+        *(same[0], same) if same else (path, names)
+      )
+      sys.exit(f'Unknown field --config.{path}.{hint}')
+
+
+def _paths(config: Any, prefix: str = '') -> Iterator[str]:
+  for name, value in config.items():
+    yield f'{prefix}{name}'
+    if isinstance(value, config_dict.ConfigDict):
+      yield from _paths(value, f'{prefix}{name}.')
 
 
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:
@@ -88,7 +124,7 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   holder = config_flags.DEFINE_config_file(
     'config', help_string='Name of a config, or path of its file.'
   )
-  flags.FLAGS['config'].parser = _Parser()
+  flags.FLAGS['config'].parser = _Parser('train' if parts else 'attack')
   if parts:
     of_help = 'Print the fields and options of the config, then exit.'
     flags.DEFINE_boolean('config_help', False, of_help)
@@ -100,9 +136,11 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   return holder
 
 
-def names() -> list[str]:
-  """Return the names of the configs that come with the package."""
-  return sorted(paths())
+def names(command: str = '') -> list[str]:
+  """Return the names of the package's configs, or those of `attack` or not."""
+  of_attack = command == 'attack'
+  mine = lambda name: not command or name.endswith('_attack') == of_attack
+  return sorted(filter(mine, paths()))
 
 
 def paths() -> dict[str, pathlib.Path]:
@@ -119,15 +157,21 @@ def _summaries() -> dict[pathlib.Path, str]:
   }
 
 
-def load(name: str) -> types.ModuleType:
+def load(name: str, command: str = '') -> types.ModuleType:
   """Load the module of a config: one of `names`, or the path of a Python file.
 
   Like those of the package, a file of the user's may say `from . import new`.
-  Raises ValueError, with all names and the nearest, if there is none.
+  Raises ValueError, with the nearest `names` of the command, if there is none.
   """
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file() or path.suffix != '.py':
-    raise ValueError(unknown('config', path.stem, names()))
+    known = names(command)
+    if len(path.parts) == 1 and not path.suffix:
+      raise ValueError(unknown('config', name, known))
+    why = 'does not exist' if not path.is_file() else 'is no .py file'
+    raise ValueError(
+      f'{name} {why}.{fields_lib.did_you_mean(path.stem, known)}'
+    )
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
   return plugins.load(str(path))

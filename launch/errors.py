@@ -15,11 +15,19 @@ STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
 @contextlib.contextmanager
 def refused(*also: type[Exception]) -> Iterator[None]:
-  """End the program with the message of a `UserError`, or of one of `also`."""
+  """End the program with the message of a `UserError`, or of one of `also`.
+
+  Arrays that exceed the memory end it with one line, too.
+  """
   try:
     yield
   except (UserError, *also) as e:
     refuse(e)
+  except (MemoryError, RuntimeError) as e:
+    if not (isinstance(e, MemoryError) or 'RESOURCE_EXHAUSTED' in f'{e}'):
+      raise
+    advice = 'use a smaller model, batch_size, local_steps or cohort'
+    refuse(MemoryError(f'{f"{e}".partition(chr(10))[0]}; {advice}.'))
 
 
 def refuse(error: Exception) -> NoReturn:

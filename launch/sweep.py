@@ -11,12 +11,13 @@ import pathlib
 
 from fl_sketch.runs import devices, sweep, sweep_report
 
-from . import begin, configs, define, define_folders
+from . import QUIET, begin, configs, define, define_folders
 
 _CONFIG = configs.define_flag()
 define_folders(unset='runs/sweep_CONFIG')
 _FLAGS = define(
-  points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.')
+  points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.'),
+  quiet=QUIET,
 )
 _SHOWN = 22  # lines of the table
 
@@ -30,5 +31,6 @@ def main(argv):
   options |= {'data_dir': _FLAGS.data_dir}
   rows = sweep.run(configs.fields(), folder, **options)
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
-  print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
-  print(folder)
+  if not _FLAGS.quiet:
+    print(*table[:_SHOWN], sep='\n')
+  print(sweep_report.summary_line(rows), folder)

@@ -25,7 +25,7 @@ from fl_sketch.runs import (
 )
 import jax
 
-from . import begin, configs, define, define_folders, errors
+from . import QUIET, begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
 define_folders(unset='runs/CONFIG')
@@ -42,6 +42,7 @@ _FLAGS = define(
   advise=(int, 'Compare compressors for so many uplink bytes, then exit.', 4),
   advise_down=(int, 'The same for so many downlink bytes, or for both.', 4),
   log_to=([], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'),
+  quiet=QUIET,
 )
 
 
@@ -70,8 +71,9 @@ def main(argv):
     exp = saved_params.begun(exp, folder, _FLAGS.init_from)
     more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
     with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
-      if exp.guarantee is not None and jax.process_index() == 0:
-        print(exp.guarantee.statement.headline(), flush=True)
+      private = exp.guarantee if jax.process_index() == 0 else None
+      if private is not None and not _FLAGS.quiet:
+        print(private.statement.headline(), flush=True)
       result = runs.train(exp, folder, on_row=on_row, **more)
   except (jax.errors.JaxRuntimeError, peers.PeerLostError) as e:
     if not jax.distributed.is_initialized():
@@ -79,8 +81,8 @@ def main(argv):
     errors.leave(e)
   if jax.process_index() == 0:
     print(runs.summary_line(result.row, result.finished), folder)
-    if exp.guarantee is not None:
-      print(exp.guarantee.statement.sentence(f'fl-sketch privacy {folder}'))
+    if private is not None and not _FLAGS.quiet:
+      print(private.statement.sentence(f'fl-sketch privacy {folder}'))
   if not result.finished:
     sys.exit(errors.STOPPED)
   if _FLAGS.baseline:

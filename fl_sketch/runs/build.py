@@ -87,6 +87,7 @@ def assemble(
     )
   # All else, the account too, knows only what clients train on.
   partition, held_out, held_data = sampler.split(config, problem, partition)
+  experiment.check_sizes(config, partition)
   if config.lora is not None:
     problem = adapted(config, problem)
   make = method.algorithm(config, problem.loss_fn, problem.scale)

@@ -89,10 +89,10 @@ def caveats(
   )
 
 
-def _published(
+def published(
   config: Config, keeps_state: bool, test_of_clients: bool | None
-) -> str:
-  """State what rows and files say of clients without noise."""
+) -> dict[str, list[str]]:
+  """Return the columns and files without noise, and those to keep secret."""
   holds_out = config.client_holdout > 0 or config.personal_steps is not None
   is_seeded = config.noise_seed is not None
   columns, files = [], ['problem.json'] * is_seeded
@@ -104,6 +104,16 @@ def _published(
     files += ['best/*'] * bool(test_of_clients and config.keep_best)
   else:
     secret += ['checkpoints/client_rows/*'] * keeps_state
+  return {'columns': columns, 'files': files, 'secret': secret}
+
+
+def _published(
+  config: Config, keeps_state: bool, test_of_clients: bool | None
+) -> str:
+  """State what rows and files say of clients without noise."""
+  columns, files, secret = published(
+    config, keeps_state, test_of_clients
+  ).values()
   how = 'without noise' if config.shows_all else 'left out'
   text = {
     False: 'No training client holds the test set.',
@@ -111,11 +121,13 @@ def _published(
     None: f'If training clients hold the test set, test metrics are {how}.',
   }[test_of_clients]
   if columns:
-    text += f' Without noise, in rows and figures, are {", ".join(columns)}.'
+    text += (
+      f' Without noise are {len(columns)} columns of metrics and {len(files)} '
+      'files of the run, which docs/guides/privacy.md lists.'
+    )
   else:
     text += f' {_NO_STATISTICS}'
-  if files:
-    text += f' Without noise are also {", ".join(files)}.'
+    text += ''.join(f' {name} is without noise.' for name in files)
   return f'{text} Not to be published: {", ".join(secret)}.'
 
 

@@ -4,12 +4,14 @@ import contextlib
 import os
 import pathlib
 import platform
+import re
 from typing import Any
 
 from fl_sketch.rounds import peers
 import jax
 
 _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
+_PROC = pathlib.Path('/proc')
 
 
 def cores() -> int:
@@ -17,6 +19,26 @@ def cores() -> int:
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
+
+
+def host_memory() -> int | None:
+  """Return the bytes that this process may hold; None if that is unknown."""
+  free = _field(_PROC / 'meminfo', 'MemAvailable')
+  return None if free is None else free + resident()
+
+
+def resident() -> int:
+  """Read this process's resident bytes; 0 if the kernel does not report it."""
+  return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
+
+
+def _field(path: pathlib.Path, name: str) -> int | None:
+  """Read a line `name: 12 kB` of a file in /proc, in bytes."""
+  try:
+    match = re.search(rf'^{name}:\s+(\d+) kB', path.read_text(), re.MULTILINE)
+  except OSError:
+    return None
+  return None if match is None else int(match[1]) * 1024
 
 
 def deterministic(platform: str) -> bool:

@@ -12,7 +12,7 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 from fl_sketch.rounds import comms, fates, mesh
 from fl_sketch.rounds.algorithm import Hyper, with_hyper
-from fl_sketch.runs import caveats, method, metrics, privacy_plan
+from fl_sketch.runs import caveats, devices, method, metrics, privacy_plan
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee
 from fl_sketch.runs.problem import Problem
@@ -92,6 +92,18 @@ def check_data(problem: Problem, partition: Partition):
     own_arrays.check_finite(data, partition)
     # Without padding, which repeats the first sample.
     own_arrays.check_finite({k: x[test['mask']] for k, x in test.items()})
+
+
+def check_sizes(config: Config, partition: Partition):
+  """Refuse rounds of which the indices of samples exceed the memory."""
+  samples = config.local_steps * config.batch_size or partition.largest
+  need, have = 8 * config.selected * samples, devices.host_memory()
+  if have is not None and need > have:
+    raise config.refusal(
+      '{cohort}, {local_steps} and {batch_size} draw '
+      f'{config.selected * samples:,} samples a round, whose indices take '
+      f'{need / 1e9:.3g} GB of {have / 1e9:.3g} GB; use smaller numbers.'
+    )
 
 
 def check_algorithm(

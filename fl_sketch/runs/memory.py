@@ -1,11 +1,9 @@
 """Check that a run fits the memory, by XLA's analysis of its programs."""
 
-import pathlib
-import re
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import comms
-from fl_sketch.runs import program as program_lib
+from fl_sketch.runs import devices, program as program_lib
 from fl_sketch.runs.build import Experiment
 from fl_sketch.utils import UserError, progress
 from fl_sketch.utils.types import Tree
@@ -15,7 +13,6 @@ from jax.sharding import Mesh
 # Measured bytes of files, small programs and threads, which XLA does not count.
 OVERHEAD = 96 * 2**20
 _CUT = 4  # to a share of the client slots; each compilation can take minutes
-_PROC = pathlib.Path('/proc')
 
 
 class TooLargeError(UserError, ValueError):
@@ -58,7 +55,7 @@ class Available(NamedTuple):
 def memory_of(mesh: Mesh, run: program_lib.Program) -> Memory:
   """Estimate the memory of a run; compiles its round and its evaluation."""
   hyper, state, cohort, *_ = run.args
-  process = _resident() + OVERHEAD  # before anything is compiled
+  process = devices.resident() + OVERHEAD  # before anything is compiled
   round_ = run.fn.lower(*run.args)
   evaluation = run.evaluate.lower((state.params, hyper), run.test)
   used = [x.compile().memory_analysis() for x in (round_, evaluation)]
@@ -75,10 +72,8 @@ def memory_of(mesh: Mesh, run: program_lib.Program) -> Memory:
 
 def available(device: Any) -> Available:
   """Read the memory limits of this process, including what it holds already."""
-  free = _field(_PROC / 'meminfo', 'MemAvailable')
-  host = None if free is None else free + _resident()
   stats = device.memory_stats() or {}
-  return Available(stats.get('bytes_limit'), host)
+  return Available(stats.get('bytes_limit'), devices.host_memory())
 
 
 def shortfalls(memory: Memory, have: Available) -> list[str]:
@@ -143,17 +138,3 @@ def share(tree: Tree) -> int:
   shape = lambda x: x.sharding.shard_shape(x.shape)
   part = lambda x: jax.ShapeDtypeStruct(shape(x), x.dtype)
   return comms.nbytes(jax.tree.map(part, tree))
-
-
-def _resident() -> int:
-  """Read this process's resident bytes; 0 if the kernel does not report it."""
-  return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
-
-
-def _field(path, name) -> int | None:
-  """Read a line `name: 12 kB` of a file in /proc, in bytes."""
-  try:
-    match = re.search(rf'^{name}:\s+(\d+) kB', path.read_text(), re.MULTILINE)
-  except OSError:
-    return None
-  return None if match is None else int(match[1]) * 1024

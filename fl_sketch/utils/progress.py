@@ -6,10 +6,13 @@ from typing import Any
 
 import tqdm
 
+quiet = False  # whether notes and bars are hidden, as by --quiet
+
 
 def note(text: str):
   """Write one line to stderr, above a progress bar if there is one."""
-  tqdm.tqdm.write(text, file=sys.stderr)
+  if not quiet:
+    tqdm.tqdm.write(text, file=sys.stderr)
 
 
 note_once = functools.cache(note)
@@ -19,7 +22,7 @@ class Progress:
   """A bar on stderr; an earlier start has done `done` of the `total` rounds."""
 
   def __init__(self, total: int, done: int, shown: bool):
-    look = {'unit': 'round', 'mininterval': 0.5, 'disable': not shown}
+    look = {'unit': 'round', 'mininterval': 0.5, 'disable': quiet or not shown}
     self._bar = tqdm.tqdm(total=total, initial=done, **look)
     self._fields: dict[str, str] = {}
     self.close = self._bar.close  # leaves its last line on the screen

@@ -19,7 +19,7 @@ Result = dict[str, Any]
 # Results at cpu scale, and NAME.md with the remarks on claims that fail there.
 STORED = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
 _REHEARSAL = (
-  'A rehearsal in seconds, on the digits of scikit-learn or small problems '
+  'A rehearsal on the digits of scikit-learn or small problems '
   'whatever the study is about: it shows that everything runs, and its numbers '
   'say nothing about any claim. The cpu scale gives verdicts.'
 )

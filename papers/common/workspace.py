@@ -8,7 +8,7 @@ from typing import Any
 
 from fl_sketch import runs
 from fl_sketch.runs import same_run, sweep
-from fl_sketch.utils import files
+from fl_sketch.utils import files, progress
 import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
@@ -23,7 +23,7 @@ class Workspace:
 
   # Of this scale; runs/NAME has what was run, shared by the studies.
   folder: pathlib.Path
-  scale: str = 'cpu'  # quick (seconds), cpu (minutes on 2 cores) or gpu
+  scale: str = 'cpu'  # quick (on small data), cpu (on 2 cores) or gpu
   data_dir: str | None = None  # where tensorflow-datasets keeps its files
   progress: bool = True  # whether to show bars on stderr
   # The configs of what was run or found, by name.
@@ -106,6 +106,8 @@ class Workspace:
       record = json.loads(path.read_text())
       same_run.check(path, 'fields', record['fields'], fields)
       return record['result']
+    if self.progress:
+      progress.note(f'Computing {path}')
     result = json.loads(json.dumps(compute()))
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, {'fields': fields, 'result': result})

@@ -1,13 +1,16 @@
 """Programs that tests run in their own process."""
 
+import dataclasses
 import re
+import subprocess
 import sys
 
+from absl import flags
 from fl_sketch import runs
 from fl_sketch.runs import config, noise_secret, same_run, workdir
-from fl_sketch.utils import __version__
+from fl_sketch.utils import __version__, progress
 import harness
-from launch import __main__ as command_line
+from launch import __main__ as command_line, configs, errors
 import pytest
 
 from tests.runs.training.test_private_runs import PRIVATE
@@ -17,6 +20,8 @@ COMMANDS = sorted(
   for path in (harness.ROOT / 'launch').glob('*.py')
   if path.stem not in ('__init__', '__main__', 'errors')
 )
+QUICK = 'quickstart:quick'
+FIELDS = dataclasses.fields(config.Config)
 SITE = ['site', 'quickstart', '--client=0', '--data=d', '--state=s']
 LIGHT = """
 import sys
@@ -59,7 +64,27 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
 
 @pytest.mark.parametrize(('args', 'named'), [
   (['train', 'quickstart', 'digits_lora'], 'digits_lora'),
-  (['train', 'configs/mnist_safle.py'], "'mnist_safl'"),
+  (['train', 'configs/mnist_safle.py'], "not exist. Did you mean 'mnist_safl'"),
+  (['train', 'mnist_attack'], '`fl-sketch attack`'),
+  (['attack', 'quickstart'], '`fl-sketch train`'),
+  (['train', 'README.md'], 'no .py file'),
+  (['train', QUICK, '--config.options.b2=0.3'], "b2. Did you mean 'b2'"),
+  (['train', QUICK, '--config.sweep.sketch.sise=3'], "'sweep.sketch.size'"),
+  (['train', QUICK, '--config.batch_size=100000000'], '80 GB'),
+  (['train', QUICK, '--config.local_steps=100000000'], '256 GB'),
+  (['train', QUICK, '--config.cohort=100000000'], 'population=40'),
+  (['train', QUICK, '--config.model_options.widths=(1000000000,)'], '2**31'),
+  (['train', QUICK, '--log_to=mlflow'], 'tensorboard'),
+  (['train', QUICK, '--workdir=/dev/null/x'], 'cannot be made'),
+  (['train', QUICK, '--init_from=none'], 'none'),
+  (['bench', '--rouns'], 'rouns'),
+  (['completion', 'fish'], 'bash, or zsh'),
+  (['plot'], 'at least one workdir'),
+  (['plot', 'tests'], 'no config.json'),
+  (['privacy', 'tests'], 'no config.json'),
+  (['reproduce'], '--list'),
+  (['reproduce', 'S1-Fig33'], "'S1-Fig3'"),
+  (['reproduce', 'S1-Fig3:quik'], 'quik'),
   (['train', 'quickstart:quik'], 'quik'),
   (['train', 'quickstart', '--rounds=3'], '--config.rounds'),
   (['train', 'quickstart', '--config.options.b2=0.9'], 'options.b2 does not'),
@@ -74,6 +99,97 @@ def test_bad_input_of_a_command_is_one_line(args, named):
   assert done.returncode == 1
   assert named in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture(scope='module')
+def script(tmp_path_factory):
+  path = tmp_path_factory.mktemp('completion') / 'script'
+  path.write_text(harness.command('completion', 'bash').stdout)
+  return path
+
+
+@pytest.mark.parametrize('program', COMMANDS)
+def test_help_ends_with_0_and_every_flag_is_completed(
+  program, script, monkeypatch
+):
+  """Catches status 1 of --help, and a flag that a script leaves out."""
+  name = program.replace('_', '-')
+  # `configs` would disclaim the flags of this process's main module.
+  monkeypatch.setattr(flags, 'disclaim_key_flags', lambda: None)
+  for flag in '--help', '-h':
+    for module in f'launch.{program}', 'benchmarks.__main__':
+      monkeypatch.delitem(sys.modules, module, raising=False)
+    done = harness.command(name, flag)
+    assert (done.returncode, done.stderr) == (0, '')
+  listed = re.findall(r'^  --(?:\[no\])?(\w+)', done.stdout, re.MULTILINE)
+  words = re.search(rf"' {name}'\) words='(.*)'", script.read_text())[1]
+  found = {x for x in words.split() if x.startswith('--')}
+  fields = {x for x in found if x.startswith('--config.')}
+  assert found - fields == {'--help', *(f'--{x}' for x in listed)}
+  assert len(fields) in (0, len(FIELDS))
+
+
+def test_bash_completes_commands_configs_flags_and_fields(script):
+  """Catches a script that bash refuses, and words of another command."""
+  typed = {
+    'tr': 'train', 'train quicks': 'quickstart', 'attack tanh': 'tanh_attack',
+    'train tanh': '', 'import-data --voc': '--vocabulary',
+    'sweep quickstart --qui': '--quiet', 'plot --o': '--out', 'privacy x': '',
+    'train quickstart --config.client_h': '--config.client_holdout',
+  }  # fmt: skip
+  lines = [f'source {script}']
+  for text in typed:
+    words = text.split(' ')
+    lines += [f'COMP_WORDS=(fl-sketch {text}); COMP_CWORD={len(words)}']
+    lines += ['_fl_sketch; echo "${COMPREPLY[@]}"']
+  bash = ['bash', '-c', '\n'.join(lines)]
+  done = subprocess.run(bash, capture_output=True, text=True, check=True)
+  assert done.stdout.splitlines() == [*typed.values()]
+  assert not done.stderr
+  zsh = harness.command('completion', 'zsh').stdout
+  assert zsh.endswith(script.read_text())
+
+
+def test_configs_of_other_commands_are_not_proposed():
+  """Catches `train` that proposes a config of `attack` for a misspelt one."""
+  for command in 'train', 'attack':
+    for name in configs.names():
+      with pytest.raises(ValueError, match='No config') as e:
+        configs.load(name[:-1], command)
+      proposed = [x for x in configs.names() if re.search(rf'\b{x}\b', f'{e}')]
+      assert {*proposed} <= {*configs.names(command)}
+
+
+@pytest.mark.parametrize(('program', 'name', 'flags'), [
+  ('train', QUICK, ['--config.rounds=2']),
+  ('sweep', QUICK, ['--config.rounds=2', '--config.sweep.seed=(0, 1)']),
+  ('reproduce', 'S2-Tab1:quick', []),
+])  # fmt: skip
+def test_quiet_leaves_the_last_line(
+  program, name, flags, tmp_path, monkeypatch
+):
+  """Catches a bar, a note or a table beside --quiet, and a lost last line."""
+  monkeypatch.setattr(progress, 'quiet', False)
+  flags = [*flags, f'--workdir={tmp_path}']
+  loud, quiet = (
+    harness.command(program, name, *flags, *more) for more in ([], ['--quiet'])
+  )
+  assert loud.stderr
+  assert (quiet.returncode, quiet.stderr) == (0, '')
+  assert quiet.stdout == loud.stdout.splitlines(keepends=True)[-1]
+
+
+def test_arrays_that_exceed_the_memory_are_one_line():
+  """Catches a traceback of an allocation, and a bug taken for one."""
+  full = (
+    MemoryError('Unable to allocate 9 GiB\n'),
+    RuntimeError('RESOURCE_EXHAUSTED: Out of memory\nallocating'),
+  )
+  for error in full:
+    with pytest.raises(SystemExit, match='; use a small'), errors.refused():
+      raise error
+  with pytest.raises(RuntimeError, match='a bug'), errors.refused():
+    raise RuntimeError('a bug')
 
 
 def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():

@@ -1,6 +1,7 @@
 """Any value of a field is accepted, or refused by an error that names it."""
 
 import contextlib
+import dataclasses
 import math
 import typing
 
@@ -36,6 +37,17 @@ BROKEN = (
   '9:5', [1], [None], {}, {1: 2}, {'kind': 3}, {'kind': [3]}, {'size': 'a'},
   'srht(size=', 'eden(bits=9)', ('a', 2), b'x', 3j, {'a': {'b': 1}},
 )  # fmt: skip
+
+
+def test_a_condition_on_a_field_that_is_not_there_names_it():
+  """Catches a misspelt condition of a new field: a bare AttributeError."""
+
+  @dataclasses.dataclass(frozen=True)
+  class New(config.Config):
+    width: int | None = fields.field('of it', partitoin='iid')
+
+  with pytest.raises(TypeError, match=r"width.*'partitoin'.*'partition'"):
+    New()
 
 
 @st.composite

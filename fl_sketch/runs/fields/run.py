@@ -27,6 +27,9 @@ class Fields:
     registries.check(self)
     for each in dataclasses.fields(self):
       for other, value in each.metadata['needs'].items():
+        if other not in vars(self):
+          hint = f.did_you_mean(other, vars(self))
+          raise TypeError(f'{each.name} needs an unknown {other!r}.{hint}')
         values = value if isinstance(value, tuple) else (value,)
         condition = f'{other}={" or ".join(map(repr, values))}'
         holds = getattr(self, other) in values

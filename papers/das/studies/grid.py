@@ -149,7 +149,7 @@ def trajectories(ws: Workspace) -> list[Fields]:
 
   def compute():
     found = []
-    for seed in seeds:
+    for seed in tqdm.tqdm(seeds, 'trajectories', disable=not ws.progress):
       w_star = synthetic.quadratics(seed, base['population']).w_star
       of_seed = base | {'seed': seed}
       played = [

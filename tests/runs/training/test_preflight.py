@@ -4,8 +4,15 @@ import dataclasses
 import os
 import platform
 
+from fl_sketch import runs
 from fl_sketch.rounds import peers
-from fl_sketch.runs import devices, memory as memory_lib, program as program_lib
+from fl_sketch.runs import (
+  config,
+  devices,
+  memory as memory_lib,
+  program as program_lib,
+)
+import harness
 import jax
 import pytest
 
@@ -74,13 +81,24 @@ def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
 def test_memory_that_a_host_has(tmp_path, monkeypatch):
   """Catches units of a kilobyte, and what the process has itself."""
   device = mesh().local_devices[0]
-  monkeypatch.setattr(memory_lib, '_PROC', tmp_path)
+  monkeypatch.setattr(devices, '_PROC', tmp_path)
   assert memory_lib.available(device) == (None, None)
   (tmp_path / 'self').mkdir()
   (tmp_path / 'self' / 'status').write_text('VmRSS:\t  100 kB\n')
   text = 'MemTotal:  9000 kB\nMemAvailable:    4000 kB\n'
   (tmp_path / 'meminfo').write_text(text)
   assert memory_lib.available(device) == (None, 4100 * 1024)
+
+
+def test_indices_that_exceed_the_memory_are_refused(monkeypatch):
+  """Catches a batch of 10^8 that is drawn first, and one that fits."""
+  for field, size in ('batch_size', 64), ('local_steps', 16), ('cohort', 6):
+    fields = harness.SMALL | {field: size}
+    drawn = fields['cohort'] * fields['local_steps'] * fields['batch_size']
+    monkeypatch.setattr(devices, 'host_memory', lambda drawn=drawn: 8 * drawn)
+    runs.build(fields)
+    with pytest.raises(config.ConfigError, match=f'{field}={size + 1}'):
+      runs.build(fields | {field: size + 1, 'population': 7})
 
 
 def test_the_longest_dispatch_that_is_played_is_measured():

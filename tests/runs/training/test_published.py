@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import shutil
 import typing
 
@@ -162,13 +163,22 @@ def test_only_what_the_table_names_tells_of_clients(
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('fields', [IN_FOLDER, OWN | {'noise_seed': None}])
 def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
-  """Catches a file, or a column, that a statement leaves out or makes up."""
+  """Catches an item that is left out or made up, and a page in a sentence."""
   of_clients = 'test_of_clients' if fields is IN_FOLDER else 'keeps_state'
   c = config.Config(**fields | {'public_metrics': kind})
   mechanism = runs.account(c).mechanism
-  text = caveats.caveats(c, mechanism, 'central', None, metrics='',
-    **{of_clients: True})  # fmt: skip
-  shown, _, hidden = ' '.join(text).partition('Not to be published:')
+  text = ' '.join(caveats.caveats(c, mechanism, 'central', None, metrics='',
+    **{of_clients: True}))  # fmt: skip
+  of_both = {'keeps_state': False, 'test_of_clients': None}
+  lists = caveats.published(c, **of_both | {of_clients: True})
+  shown, hidden = [*lists['columns'], *lists['files']], lists['secret']
+  assert text.count(', '.join(hidden)) == 1
+  if lists['columns']:
+    sizes = '{} columns of metrics and {} files'
+    assert sizes.format(*map(len, [*lists.values()][:2])) in text
+  else:
+    assert all(f'{name} is without noise' in text for name in shown)
+  assert max(map(len, re.split(r'(?<=\.) ', text))) < 300
   items, seen = (*published.COLUMNS, *published.FILES), set()
   for item in published._present(c, items, **{of_clients: True}):
     names = item.names.replace('*_bytes', 'bytes')
@@ -177,7 +187,7 @@ def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
         continue
       seen.add(name)  # the first item of a name counts
       exact = item.says(c) == published.EXACT
-      assert (name in shown.partition('Without noise')[2]) == exact, name
+      assert (name in ' '.join(shown)) == exact, name
       assert (name in hidden) == (item.says(c) == published.KEEP), name
 
 
@@ -199,8 +209,9 @@ def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
   for kind in KINDS:
     kept = fields | {'public_metrics': kind}
     if kind == 'all':
-      statement = of_store(tmp_path / kind, kept).guarantee.statement
-      assert 'best/*' in ' '.join(statement.caveats)
+      exp = of_store(tmp_path / kind, kept)
+      lists = caveats.published(exp.config, False, exp.test_of_clients)
+      assert 'best/*' in lists['files']
       continue
     for more in {}, {'keep_best': 'client_loss_mean'}:
       with pytest.raises(config.ConfigError, match='keep_best'):
