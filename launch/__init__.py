@@ -65,12 +65,6 @@ def parse_flags(argv):
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     said = re.sub(r"\\n|[\\']", ' ', f'{e}')  # a KeyError quotes its message
     text = f'Cannot set a config field: {said}'
-    option = said.strip(' "')
-    for path in (arg.partition('=')[0] for arg in argv):
-      if path.endswith(f'.{option}'):
-        text = f'{path} does not exist; --config_help lists fields and options.'
-      elif 'string indices' in said and path.count('.') > 1:
-        text = f"{path}: set its field to a text 'NAME(OPTION=VALUE)'."
   sys.exit(' '.join(text.split()))
 
 
