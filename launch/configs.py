@@ -101,11 +101,12 @@ def _check_overrides(config: Any):
   names, arguments = [*_paths(config)], ' '.join(['', *sys.argv])
   for path in re.findall(r' --?(?:no)?config\.([\w.]+)', arguments):
     if path not in names:
-      last = lambda name: name.rpartition('.')[2]
-      same = sorted((x for x in names if last(x) == last(path)), key=len)
-      hint = fields_lib.did_you_mean(
-        *(same[0], same) if same else (path, names)
-      )
+      option = path.rpartition('.')[2]
+      same = [x for x in names if x.rpartition('.')[2] == option]
+      near = min(same, key=len, default=path)
+      hint = fields_lib.did_you_mean(near, same or names)
+      if path.startswith('server_optimizer.') and not same:
+        hint = " Set server_optimizer='NAME(OPTION=VALUE)'."
       sys.exit(f'Unknown field --config.{path}.{hint}')
 
 

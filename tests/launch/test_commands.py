@@ -87,7 +87,7 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
   (['reproduce', 'S1-Fig3:quik'], 'quik'),
   (['train', 'quickstart:quik'], 'quik'),
   (['train', 'quickstart', '--rounds=3'], '--config.rounds'),
-  (['train', 'quickstart', '--config.options.b2=0.9'], 'options.b2 does not'),
+  (['train', QUICK, '--config.server_optimizer.ns_steps=3'], 'NAME(OPTION'),
   (['train', 'quickstart', '--config.dataset=mnist', '--data_dir=/none'],
     'mnist'),
   (['config', 'quickstart', '--config.cohort=51'], 'cohort=51'),
