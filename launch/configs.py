@@ -105,7 +105,7 @@ def _check_overrides(config: Any):
       same = [x for x in names if x.rpartition('.')[2] == option]
       near = min(same, key=len, default=path)
       hint = fields_lib.did_you_mean(near, same or names)
-      if path.startswith('server_optimizer.') and not same:
+      if path.startswith('server_optimizer.'):
         hint = " Set server_optimizer='NAME(OPTION=VALUE)'."
       sys.exit(f'Unknown field --config.{path}.{hint}')
 
