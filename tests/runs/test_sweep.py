@@ -86,8 +86,8 @@ def test_vmapped_points_are_the_looped_ones(name, tmp_path):
   chex.assert_trees_all_close(numbers(both), numbers(rows), rtol=rtol, atol=0)
   points = [tmp_path / 'both' / 'points' / f'00{i}' for i in range(2)]
   first, other = (read_metrics(folder)[0]['train_loss'] for folder in points)
-  # Sketch seeds vary the hashes alone; rates that differ by 0.1 %, the noise.
-  assert (first == other) == (name == 'sketches')
+  # Sketch seeds vary hashes alone, a server's rate later rounds; 0.1 % noise.
+  assert (first == other) == (name in ('sketches', 'optimizer'))
   assert abs(rows[0]['test_loss'] - rows[1]['test_loss']) > 1e-3
 
 
