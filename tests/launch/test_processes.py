@@ -263,8 +263,10 @@ def test_a_full_disk_loses_nothing(tmp_path):
   flags = [*EVERY_ROUND, '--config.keep_checkpoints=100']
   log = fill_disk(tmp_path, '800k', *flags)
   assert 'SaveError' in log
-  assert 'Traceback' not in log
-  assert f'last good one is {steps_of(tmp_path / "run")[-1]}.' in log
+  # A thread of orbax may end after its loop, of which asyncio prints a trace.
+  ours = re.findall(r'File ".*/(?:fl_sketch|launch)/.*', log)
+  assert not ours
+  assert f'last good checkpoint is {steps_of(tmp_path / "run")[-1]}.' in log
   finish(launch(tmp_path / 'run', *flags))
   finish(launch(tmp_path / 'whole', *flags))
   assert rows(tmp_path / 'run') == rows(tmp_path / 'whole')

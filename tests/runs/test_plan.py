@@ -122,10 +122,10 @@ def test_no_module_needs_the_inside_of_jax():
 PLAN = """
 import sys
 from fl_sketch import runs
-from fl_sketch.runs import devices
+from fl_sketch.runs import devices, plan
 devices.start(cpu_devices=2)
 exp = runs.build(eval(sys.argv[1]))
-print(plan_lib.plan(exp, dry_rounds=0).memory.host_peak)
+print(plan.plan(exp, dry_rounds=0).memory.host_peak)
 """
 # A small parent: a child's peak is never below its parent's at the fork.
 RUN = """
@@ -138,7 +138,7 @@ wide = lambda *widths: {'model_options': {'widths': widths}}
 
 @pytest.mark.long
 @pytest.mark.parametrize('fields', [
-  SCAFFOLD | wide(2048) | {'population': 400},
+  SCAFFOLD | wide(2304) | {'population': 400},
   SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
 ], ids=['rows', 'lanes'])  # fmt: skip
 def test_the_peak_of_a_real_process(fields, tmp_path):
