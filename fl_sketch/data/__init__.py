@@ -38,6 +38,8 @@ def from_clients(
   clients: Sequence[Any] | Mapping[str, Any],
   test: Any,
   num_classes: int | None = None,
+  *,
+  label: str | None = None,
 ) -> sources.Dataset:
   """Make a data set of the arrays that each client holds.
 
@@ -47,11 +49,15 @@ def from_clients(
 
   `clients`, in a list or by name, and `test`, of no client, are as of
   `own_arrays.read`; they are copied, with 64-bit numbers as 32-bit ones. Labels
-  are 0 to num_classes - 1; None: no classes. Raises ValueError if there is no
+  are 0 to num_classes - 1; None: no classes. With `label` that array becomes
+  'y'; the others, if they are columns, f32[samples, columns] 'x', or 'x' if
+  there is one. Raises ValueError if there is no
   client, or one has no sample, other arrays than the test, or no numbers.
   """
   parts = own_arrays.read_clients(clients)
   test = own_arrays.read('the test', test)
+  if label is not None:
+    parts, test = own_arrays.labelled(parts, test, label)
   own_arrays.check(parts, test)
   joined = lambda several: {
     k: np.concatenate([own_arrays.narrow(arrays[k]) for arrays in several])

@@ -76,6 +76,35 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
       raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
 
 
+def labelled(
+  clients: Mapping[Any, Arrays], test: Arrays, label: str
+) -> tuple[dict[Any, Arrays], Arrays]:
+  """Rename arrays of clients and test, as `data.from_clients` with a label."""
+  if label not in test:
+    raise ValueError(f'{label=} must be one of the arrays {sorted(test)}.')
+  names = [name for name in test if name != label]
+  is_table = all(test[name].ndim == 1 for name in names)
+  if 'y' in names and not is_table:
+    raise ValueError(f"{label=} becomes 'y', as another array is named.")
+
+  def floats(arrays: Arrays) -> Arrays:
+    numbers = {k: x for k, x in arrays.items() if x.dtype.kind in 'biuf'}
+    others = numbers.keys() - {label} if is_table else ()
+    return {**arrays, **{k: numbers[k].astype(np.float32) for k in others}}
+
+  def renamed(arrays: Arrays) -> Arrays:
+    rest = {name: arrays[name] for name in names}
+    if is_table:
+      rest = {'x': np.stack([*rest.values()], axis=-1)}
+    elif len(rest) == 1:
+      rest = {'x': rest[names[0]]}
+    return {**rest, 'y': arrays[label]}
+
+  clients, test = {k: floats(x) for k, x in clients.items()}, floats(test)
+  check(clients, test)
+  return {k: renamed(x) for k, x in clients.items()}, renamed(test)
+
+
 def _kind(x) -> tuple[np.dtype, tuple[int, ...]]:
   """The dtype and the shape of one sample."""
   return narrow(x[:0] if x.ndim else x).dtype, x.shape[1:]

@@ -55,7 +55,8 @@ def load(
     length: tokens of x; default: `LENGTH` of sentences, `WINDOW` of a text.
     vocabulary: size of the WordPiece vocabulary of the training part; default:
       `VOCABULARY`.
-    tokenizer: a published model's vocab.txt or tokenizer.json in its place.
+    tokenizer: a published model's vocab.txt or tokenizer.json in its place, or
+      the safetensors file of a run.
     letters: the alphabet of 'characters'; default: that of the training part.
     test_share: of the lines of a single file.
 

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.models import pretrained
 from fl_sketch.utils import checks, extras
 import numpy as np
 
@@ -84,7 +85,7 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
 
 
 def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
-  """Open a published model's vocab.txt or tokenizer.json.
+  """Open a published model's vocab.txt, tokenizer.json or safetensors file.
 
   Raises DataError if it is no tokenizer or, if `framed`, [PAD] is not token 0,
   which models mask, or there is no [CLS] or [SEP].
@@ -92,7 +93,10 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   with extras.needed('text'):
     import tokenizers
   try:
-    if path.suffix == '.json':
+    if path.suffix == '.safetensors':
+      content = pretrained.vocabulary(path)
+      encoder = tokenizers.Tokenizer.from_str(content)
+    elif path.suffix == '.json':
       encoder = tokenizers.Tokenizer.from_file(str(path))
     else:
       pieces = tokenizers.models.WordPiece

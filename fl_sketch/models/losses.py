@@ -6,8 +6,9 @@ the batch; metrics are sums, with 'count', which add up over batches, clients
 and shards ('perplexity': of losses; the exponential of the mean is reported).
 
 A kind of loss is a function (outputs, batch) -> {'loss': f32[batch], ...}; its
-other values are metrics. With 'terms', f32[batch], its values are sums of so
-many terms of a sample, as of its tokens, and means are over terms.
+other values are metrics. It may return the loss alone, or means over the batch.
+With 'terms', f32[batch], its values are sums of so many terms of a sample, as
+of its tokens, and means are over terms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -196,8 +197,25 @@ def make(
 
 
 def kind_of(kind: str | Kind) -> Kind:
-  """Return the function of a loss that is given by name, or as it is."""
-  return kind if callable(kind) else REGISTRY.entry(kind).factory
+  """Return the function of a loss, by name or as it is, with values of samples.
+
+  Where it returns scalars, means over a batch, it is called for each sample.
+  """
+  fn = kind if callable(kind) else REGISTRY.entry(kind).factory
+  named = lambda x: dict(x) if isinstance(x, Mapping) else {'loss': x}
+
+  def alone(*sample):
+    values = named(fn(*jax.tree.map(lambda x: x[None], sample)))
+    return {k: jnp.reshape(x, jnp.shape(x)[1:]) for k, x in values.items()}
+
+  def values_fn(outputs, batch):
+    values = named(fn(outputs, batch))
+    if all(jnp.ndim(x) for x in jax.tree.leaves(values)):
+      return values
+    batch = {k: x for k, x in batch.items() if k != 'mask'}
+    return jax.vmap(alone)(outputs, batch)
+
+  return values_fn
 
 
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:

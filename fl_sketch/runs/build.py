@@ -108,6 +108,7 @@ def assemble(
   )  # fmt: skip
   exp = reconfigured(exp, config)
   experiment.check_metric(config, problem, exp.hyper)
+  experiment.check_own_parts(config, exp.hyper, exp.params)
   experiment.check_algorithm(config, make(exp.hyper), exp.params)
   experiment.check_interference(exp)
   return exp

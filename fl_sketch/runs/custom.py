@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch import models
 from fl_sketch.data import from_clients
 from fl_sketch.data.sources import Dataset
-from fl_sketch.models import losses
+from fl_sketch.models import loss_checks, losses
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.utils.types import Batch, Key, Params
 import jax
@@ -19,6 +19,7 @@ def problem(
   test: Any,
   *,
   loss: str | losses.Kind = 'cross_entropy',
+  label: str | None = None,
   seed: int = 0,
 ) -> problem_lib.Problem:
   """Build a problem, with its partition, for `runs.assemble`.
@@ -39,13 +40,15 @@ def problem(
       `data.own_arrays.read`. 64-bit numbers become 32-bit ones.
     test: the same arrays, of examples that no client holds.
     loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
-      function such as those of `models.losses`.
+      function (outputs, batch) of the loss of each sample, or of their mean.
+    label: the array or column that becomes 'y'; the others become 'x', as of
+      `data.from_clients`.
     seed: of the parameters of a model.
 
   Raises TypeError for a model of no known library, and ValueError if arrays,
   labels or the values of a function do not fit.
   """
-  dataset = from_clients(clients, test)
+  dataset = from_clients(clients, test, label=label)
   data, test = dataset.train, dataset.test
   is_plain = type(model) is tuple  # models of libraries are named tuples
   if is_plain:  # its values are of a batch: it has no outputs
@@ -72,10 +75,20 @@ def _of_model(
     k: jnp.zeros((1, *x.shape[1:]), x.dtype) for k, x in dataset.train.items()
   }
   inputs = losses.inputs(one)
-  params = model.init(jax.random.key(seed), inputs)
-  if not callable(loss):
+  try:
+    params = model.init(jax.random.key(seed), inputs)
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    problem_lib.check_labels(loss, outputs, dataset.train, dataset.test)
+  except Exception as e:  # of all types: the model is the user's
+    if 'x' in one:
+      raise
+    raise ValueError(
+      f"no 'x': the model got a dict of {', '.join(inputs)}; name its input "
+      "'x', or set label to the name of the labels."
+    ) from e
+  if callable(loss):
+    loss_checks.check_kind(loss, model.apply, params, dataset.train)
+  else:
+    loss_checks.check_labels(loss, outputs, dataset.train, dataset.test)
 
   def values_fn(params: Params, batch: Batch, key: Key | None) -> Any:
     return loss_of(model.apply(params, losses.inputs(batch), key), batch)
@@ -97,5 +110,5 @@ def _check_values(
   if not fits or 'count' in values or {*shapes.values()} != {(2,)}:
     raise ValueError(
       f"values {shapes} of 2 samples must have 'loss' and no 'count', each "
-      'with one value a sample.'
+      'with one value a sample, not a mean over them.'
     )

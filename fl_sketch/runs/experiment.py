@@ -16,6 +16,7 @@ from fl_sketch.runs import caveats, devices, method, metrics, privacy_plan
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee
 from fl_sketch.runs.problem import Problem
+from fl_sketch.sketches import verification
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -125,6 +126,19 @@ def check_algorithm(
      '{algorithm} does not support {max_payload_norm}: it does not decode '
      'payloads one by one.'),
   )  # fmt: skip
+
+
+def check_own_parts(config: Config, hyper: Hyper, params: Params):
+  """Refuse a sketch or codec of the user's own that reads other shapes."""
+  sent = params  # by clients, before a codec
+  for field, package in method.PACKAGES.items():
+    if (part := method.part_of(config, field)) is None:
+      continue
+    op = with_hyper(part, hyper)
+    if package.REGISTRY.is_own(getattr(config, field)['kind']):
+      verification.check_shapes(op, sent)
+    if field == 'sketch':
+      sent = jax.eval_shape(op.zero_table, params)
 
 
 def check_grid(config: Config, hyper: Hyper, params: Params):

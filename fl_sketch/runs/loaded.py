@@ -176,7 +176,9 @@ class Run:
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
     """Write the model, with adapters merged, for the field `pretrained`."""
-    pretrained.save(path, self.merged())
+    words = self.folder / 'tokenizer.json'
+    about = {'tokenizer': words.read_text()} if words.is_file() else {}
+    pretrained.save(path, self.merged(), **about)
 
   def merged(self) -> Params:
     """Return `params`, with adapters merged into those of the model."""
@@ -210,8 +212,8 @@ class Run:
     '[SEP]' ends a text. `tokens` are how many to draw; a temperature of 0 takes
     the most likely token. The default key is `jax.random.key(0)`. The model
     sees the last `window` tokens, by default a training sample's length. Raises
-    ValueError if the run has no vocabulary for a text, or the model does not
-    predict tokens.
+    ValueError if the run has no vocabulary for a text, the vocabulary lacks a
+    part of it, or the model does not predict tokens.
     """
     checks.at_least('temperature', temperature, 0)
     window = self._length if window is None else checks.count('window', window)
@@ -222,7 +224,15 @@ class Run:
           f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens, '
           'or import the data again.'
         )
-      ids = coder.encode(prompt, add_special_tokens=False).ids
+      found = coder.encode(prompt, add_special_tokens=False)
+      pairs = zip(found.tokens, found.offsets, strict=True)
+      parts = {prompt[slice(*at)] for name, at in pairs if name == '[UNK]'}
+      if unknown := sorted(parts - {'[UNK]'}):
+        raise ValueError(
+          f'prompt has {unknown}, which the vocabulary of the run lacks; '
+          'leave them out, or write [UNK].'
+        )
+      ids = found.ids
     ids, end = [*map(int, ids)], coder and coder.token_to_id('[SEP]')
     key = jax.random.key(0) if key is None else key
     for i in range(checks.count('tokens', tokens)):
@@ -242,7 +252,14 @@ class Run:
       ids.append(int(logits.argmax()))
       if ids[-1] == end:
         break
-    return coder.decode(ids) if isinstance(prompt, str) else ids
+    if not isinstance(prompt, str):
+      return ids
+    added = coder.get_added_tokens_decoder()  # of which [UNK] is shown
+    hidden = {i for i, x in added.items() if x.special} - {
+      coder.token_to_id('[UNK]')
+    }
+    shown = [i for i in ids if i not in hidden]
+    return coder.decode(shown, skip_special_tokens=False)
 
   def export(self, folder: str | os.PathLike) -> None:
     """Write a folder for transformers, adapters merged: `pretrained.export`."""

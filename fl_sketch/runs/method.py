@@ -16,7 +16,7 @@ from fl_sketch.utils.types import Tree
 import jax.numpy as jnp
 import optax
 
-_PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
+PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
 
 
 def hyper_of(
@@ -48,7 +48,7 @@ def declared(config: Config) -> dict[str, Any]:
     'options': algorithms.entry(config.algorithm),
     'model_options': models.REGISTRY.entry(config.model),
   }
-  for field, package in _PACKAGES.items():
+  for field, package in PACKAGES.items():
     if (options := getattr(config, field)) is not None:
       entries[field] = package.REGISTRY.entry(options['kind'])
   return {
@@ -100,7 +100,7 @@ def algorithm_options(config: Config) -> dict[str, Any]:
 
 def part_of(config: Config, field: str) -> Any:
   """Return the sketch or codec of a field; a `FromHyper` if it has any."""
-  part, package = getattr(config, field), _PACKAGES[field]
+  part, package = getattr(config, field), PACKAGES[field]
   if part is None:
     return None
   if package.REGISTRY.entry(part['kind']).hyper:

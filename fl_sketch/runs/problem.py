@@ -16,7 +16,7 @@ from fl_sketch.data import (
 )
 from fl_sketch.data.partitions import Partition
 from fl_sketch.data.sources import Dataset, Pixels
-from fl_sketch.models import lora, losses, pretrained
+from fl_sketch.models import lora, loss_checks, losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper, OfFrozen, with_hyper
 from fl_sketch.runs.config import Config
 from fl_sketch.utils import fields
@@ -54,6 +54,16 @@ class Problem(NamedTuple):
   tokenizer: str | None = None  # of texts, see `data.sources.Dataset`
   test_of_clients: bool = False  # whether clients that train hold the test
 
+  def __repr__(self) -> str:
+    shapes = lambda arrays: {
+      name: f'{x.dtype}{list(x.shape)}' for name, x in arrays.items()
+    }
+    clients = self.partition and self.partition.population
+    return (
+      f'Problem({clients=}, data={shapes(self.data)}, '
+      f'test={shapes(self.test)}, parameters={models.num_params(self.params)})'
+    )
+
 
 @register(clients=True, test_of_clients=True)
 def quadratics(
@@ -77,7 +87,7 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     population=config.population,
     seed=config.seed,
     data_dir=data_dir,
-    **config.dataset_options or {},
+    **_dataset_options(config),
   )
   if isinstance(dataset, Problem):
     check_unused(config)
@@ -122,6 +132,17 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   )  # fmt: skip
 
 
+def _dataset_options(config: Config) -> dict[str, Any]:
+  """Return the options of the data; texts have the words of `pretrained`."""
+  options = dict(config.dataset_options or {})
+  others = {**options, **(config.model_options or {})}
+  has_words = others.keys() & {'tokenizer', 'letters', 'vocab_size'}
+  if config.dataset in text.NAMES and config.pretrained and not has_words:
+    options.pop('tokens', None)  # the file says which tokens
+    options['tokenizer'] = config.pretrained
+  return options
+
+
 def _first_params(
   config: Config,
   module: Any,
@@ -158,7 +179,10 @@ def _first_params(
     parts = [data, test]
     if store.is_mapped(data):  # checked when written, except for their axes
       parts = [{k: x[:1] for k, x in part.items()} for part in parts]
-    check_labels(config.loss, outputs, *parts)
+    loss_checks.check_labels(config.loss, outputs, *parts)
+  if is_drawn and losses.REGISTRY.is_own(config.loss):
+    kind = losses.REGISTRY.entry(config.loss).factory
+    loss_checks.check_kind(kind, model.apply, params, data)
   return params
 
 
@@ -220,44 +244,6 @@ def check_unused(config: Config):
       f'{", ".join(unused)} have no effect: the problem '
       'has its own data, model and loss; remove them.'
     )
-
-
-def check_labels(
-  loss: str, outputs: jax.ShapeDtypeStruct, *parts: Mapping[str, np.ndarray]
-):
-  """Check labels, of clients and of the test, against outputs of one sample."""
-  if loss not in losses.OF_LABELS:
-    return
-  if 'y' not in parts[0]:
-    raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; rename some.")
-  labels = [arrays['y'] for arrays in parts]
-  y, shape, is_sequence = labels[0], outputs.shape, loss == 'tokens'
-  if loss in ('cross_entropy', 'tokens'):
-    axes = 1 + is_sequence
-    is_integer = np.issubdtype(y.dtype, np.integer)
-    if not (is_integer and y.ndim == axes == outputs.ndim - 1):
-      raise ValueError(
-        f"labels 'y' {y.dtype}{y.shape} and outputs {shape} do not suit "
-        f'{loss=}, which takes integers with {axes} axes, and logits with one '
-        "more, of classes; set another model or loss ('regression' for "
-        'numbers).'
-      )
-  elif y.shape[1:] != shape[1:]:
-    raise ValueError(
-      f"labels 'y' have shape {y.shape[1:]} per sample, outputs of the model "
-      f'{shape[1:]}; reshape one of them.'
-    )
-  if loss == 'regression':
-    return
-  top = 1 if loss == 'multilabel' else shape[-1] - 1
-  for y in labels:
-    # In sequences any label below 0 is padding; a NaN is in no range.
-    wrong = y[~((y <= top) & ((y >= 0) | is_sequence))]
-    if wrong.size:
-      raise ValueError(
-        f"labels 'y' such as {wrong[0]} must be in 0 to {top}, the outputs of "
-        'the model.'
-      )
 
 
 def _model_options(config: Config, dataset: Data) -> dict[str, Any]:

@@ -128,6 +128,10 @@ def begun(
     run = pathlib.Path(source)
     if only := rounds_in(run)[-1:]:  # best/, or checkpoints/
       run = run.parent
+    elif not any((run / name).exists() for name in ('config.json', *LAST)):
+      raise WorkdirError(
+        f'init_from={source} has no run in it; set the folder of a run.'
+      )
   if exp.hyper.frozen is not None:
     raise WorkdirError(
       f'init_from={source} does not support lora; set pretrained to a file of '

@@ -10,7 +10,7 @@ import zlib
 from fl_sketch import models
 from fl_sketch.data import own_arrays, partitions
 from fl_sketch.data.sources import DataError
-from fl_sketch.models import losses
+from fl_sketch.models import loss_checks, losses
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.utils import plugins
@@ -116,7 +116,7 @@ def _checked(c, loaded, name, arrays) -> dict[str, np.ndarray]:
     sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
     apply = models.as_model(loaded.model).apply
     outputs = jax.eval_shape(apply, loaded.params, sample, None)
-    problem_lib.check_labels(c.loss, outputs, arrays)
+    loss_checks.check_labels(c.loss, outputs, arrays)
   return arrays
 
 

@@ -1,10 +1,10 @@
 """Measure over fresh keys whether an operator keeps what it states."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.sketches import base
-from fl_sketch.utils.types import Key
+from fl_sketch.utils.types import Key, Tree
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -54,7 +54,8 @@ def verify(
   >>> result.ok, result.rows[2].quantity, result.rows[2].exact
   (True, 'second moment, first spike', 4.0)
 
-  Raises ValueError if draws < 100, d < 2 or `op` states no properties.
+  Raises ValueError if draws < 100, d < 2, shapes of `op` do not suit each other
+  or it states no properties.
   """
   stated, size = op.properties, base.dimension(d)
   if draws < 100 or size < 2:
@@ -67,6 +68,9 @@ def verify(
   spikes = np.eye(1, size)[0], np.eye(1, size, size - 1)[0]
   xs = np.array([random, *spikes, np.ones(size)], np.float64)
   xs = np.array([x / np.linalg.norm(x) for x in xs], np.float32)
+  check_shapes(op, like)
+  if any(table.any() for table in jax.tree.leaves(op.zero_table(like))):
+    raise ValueError(f'{op}: zero_table is not zero.')
   b = sum(table.size for table in jax.tree.leaves(op.zero_table(like)))
   lanes = max(min(256, draws, 2**22 // (b * size)), 1)
   one = _one_draw(op, like, xs)
@@ -84,6 +88,21 @@ def verify(
   if stated.adjoint_scale is not None:
     rows.append(_row('desketch is adjoint', 0.0, adjoint))
   return Verification(tuple(rows), all(row.holds is not False for row in rows))
+
+
+def check_shapes(op: Any, like: Tree):
+  """Check that what a sketch or codec reads back has the shapes of a tree."""
+  encode, decode = 'encode', 'decode'
+  if isinstance(op, base.Sketch):
+    encode, decode = 'sketch', 'desketch'
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  sent = jax.eval_shape(getattr(op, encode), key, like)
+  read = jax.eval_shape(getattr(op, decode), key, sent, like)
+  zeros = jax.eval_shape(getattr(op, 'zero_table', lambda _: sent), like)
+  for name, made, want in (decode, read, like), ('zero_table', zeros, sent):
+    made, want = (jax.tree.map(jnp.shape, x) for x in (made, want))
+    if made != want:
+      raise ValueError(f'{op}: {name} has shapes {made}, not {want}.')
 
 
 def _one_draw(op, like, xs):

@@ -43,14 +43,9 @@ class ProblemFields(run.RunFields):
     is_text = self.dataset in text.NAMES
     others = models.OF_IMAGES if is_text else models.OF_TOKENS
     of_files = is_text or self.dataset in sources.NAMES
-    numbered = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
-    numbered = numbered or 'vocab_size' in (self.model_options or {})
     self.refuse(
       (of_files and self.model in others,
        '{model} does not suit {dataset}: one has tokens, the other images.'),
-      (is_text and self.pretrained is not None and not numbered,
-       "{pretrained} requires its words' dataset_options.tokenizer, or "
-       'model_options.vocab_size for a vocabulary made of the data.'),
     )  # fmt: skip
 
 
