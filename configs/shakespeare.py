@@ -2,13 +2,14 @@
 
   fl-sketch import-data shakespeare DIR --to=runs/shakespeare
   fl-sketch train shakespeare:fedavg --workdir=DIR
-  fl-sketch import-data plays tinyshakespeare --to=runs/plays
+  fl-sketch import-data plays input.txt --to=runs/plays
   fl-sketch train shakespeare:plays --workdir=DIR
 
 Source: Reddi et al., arXiv:2003.00295, Shakespeare: model, cohort, batch,
 rounds, the authors' best rates and epsilon; accuracy per character of the test,
 on TensorFlow Federated's snippets. 'plays', another word of a variant, has 141
-speakers of tiny Shakespeare, without a download. Others: configs/femnist.py.
+speakers of tiny Shakespeare, see docs/guides/language.md. Others:
+configs/femnist.py.
 """
 
 from . import ConfigDict, femnist

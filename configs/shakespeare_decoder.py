@@ -1,6 +1,6 @@
 """Decoders of three sizes on tiny Shakespeare, whose speakers are clients.
 
-  fl-sketch import-data plays tinyshakespeare --to=runs/plays
+  fl-sketch import-data plays input.txt --to=runs/plays
   fl-sketch train shakespeare_decoder --workdir=DIR
   fl-sketch train shakespeare_decoder:mini,diloco --workdir=DIR
   fl-sketch train shakespeare_decoder:small --plan
@@ -8,8 +8,9 @@
 Words of a variant, with commas between: a size, 'micro' (463,872 parameters, if
 none is named), 'mini' (10,712,832) or 'small' (106,450,176, for a GPU or TPU);
 an algorithm, 'fedavg' (if none is named), 'diloco', 'safl' or 'onebit'; and
-'quick', 2 rounds of a step of 2 clients. 8 of 141 speakers make 4 steps of 4
-windows of 80 characters in a round. The rates are a start, not tuned. On 2
+'quick', 2 rounds of a step of 2 clients. docs/guides/language.md says where
+input.txt is from, or makes a text of 32 clients. 8 of 141 speakers make 4 steps
+of 4 windows of 80 characters in a round. The rates are a start, not tuned. On 2
 cores a round of 'micro' takes 0.3 s, one of 'mini' 5 s and less than 4 GiB.
 
 Sources: sizes of nanoGPT and GPT-2 (here 15 blocks); DiLoCo, Douillard et al.,

@@ -27,6 +27,7 @@ def train(
   test: Any,
   *,
   loss: Any = 'cross_entropy',
+  label: str | None = None,
   folder: str | os.PathLike | None = None,
   progress: bool = True,
   on_row: Callable[[Row], Any] | None = None,
@@ -48,10 +49,11 @@ def train(
 
   Args:
     model: of flax, equinox or haiku, or parameters and a function: this and
-      the next three are those of `custom.problem`.
+      the next four are those of `custom.problem`.
     clients: what each client holds, such as {'x': ..., 'y': ...}.
     test: the same arrays, of examples that no client holds.
     loss: of outputs and labels.
+    label: name of the labels, if it is not 'y'.
     folder: gets metrics, pictures and checkpoints, from which the same call
       resumes; None keeps no file.
     progress: whether to show a bar on stderr.
@@ -63,7 +65,7 @@ def train(
   Raises ConfigError, which names the field, ValueError if data, model and loss
   do not fit, and what `runs.train` raises.
   """
-  problem = custom.problem(model, clients, test, loss=loss)
+  problem = custom.problem(model, clients, test, loss=loss, label=label)
   exp = build(usual(problem, fields), problem=problem)
   if exp.guarantee is not None:
     progress_lib.note(exp.guarantee.statement.sentence())
@@ -88,6 +90,7 @@ def compare(
   methods: Sequence[str] | Mapping[str, Mapping[str, Any]] = ('safl',),
   *,
   loss: Any = 'cross_entropy',
+  label: str | None = None,
   folder: str | os.PathLike | None = None,
   progress: bool = True,
   **fields: Any,
@@ -104,6 +107,7 @@ def compare(
     methods: names of algorithms, or fields of each method by its label, such as
       {'one bit': {'codec': 'eden(rotate=False)'}}.
     loss: see there.
+    label: see there.
     folder: gets a folder for each run, from which the same call resumes, and
       comparison.png; None keeps no file.
     progress: see there.
@@ -112,7 +116,7 @@ def compare(
   Raises what `train` raises; ConfigError for private fields, since every method
   would spend privacy of the same clients.
   """
-  problem = custom.problem(model, clients, test, loss=loss)
+  problem = custom.problem(model, clients, test, loss=loss, label=label)
   if not isinstance(methods, Mapping):
     methods = {name: {'algorithm': name} for name in methods}
   configs = {

@@ -10,12 +10,14 @@ from unittest import mock
 import warnings
 
 from absl import flags
+from fl_sketch.data.natural import importing
 from fl_sketch.runs import config, sweep
 from generators import api
 import harness
 from harness import ROOT
 import launch
 from launch import configs
+import numpy as np
 from papers import catalog
 from papers.song.attacks import settings
 import pytest
@@ -107,6 +109,21 @@ def checked_config(command):
   if command.program == 'sweep':
     assert len(sweep.points(fields)) > 1
   return config.Config.from_mapping(fields | {'sweep': None})
+
+
+def test_the_first_commands_of_the_language_guide_have_a_text(
+  tmp_path, monkeypatch
+):
+  """Catches a file that is not there, and another number of clients."""
+  monkeypatch.chdir(tmp_path)
+  page = DOCS / 'guides/language.md'
+  exec(blocks(page, 'python')[0], {})
+  first, second, *_ = commands(page)
+  data = importing.import_data(*first.arguments[:2], 'store')
+  assert data.partition.population == checked_config(second).population
+  counts = np.bincount(data.train['x'].ravel())
+  assert counts[data.num_classes - 3] == 0  # [UNK]
+  assert counts.sum() > 2e5
 
 
 @each_command

@@ -26,6 +26,12 @@ def own(outputs, batch):
   return {'loss': outputs * batch['y'], 'terms': batch['y']}
 
 
+def mean(outputs, batch):
+  """A scalar, as many losses of other libraries are."""
+  return jnp.square(outputs - batch['y']).mean()
+
+
+OWN = {'own': own, 'mean': mean}
 BATCHES = {
   'cross_entropy': {'x': normal(0, BATCH, WIDTH), 'y': integers(0, WIDTH)},
   'tokens': {
@@ -34,6 +40,7 @@ BATCHES = {
   'multilabel': {'x': normal(2, BATCH, WIDTH), 'y': integers(0, 2, WIDTH)},
   'regression': {'x': normal(3, BATCH, 2, 2), 'y': normal(4, BATCH, 2, 2)},
   'own': {'x': normal(5, BATCH), 'y': integers(1, 4).astype(np.float32)},
+  'mean': {'x': normal(8, BATCH, 2), 'y': normal(9, BATCH, 2)},
   'quadratic': {
     'factor': normal(6, BATCH, 3, 2), 'optimum': normal(7, BATCH, 3),
   },
@@ -46,7 +53,7 @@ def functions(kind):
   """Its loss, its metrics, and the parameters of both."""
   if kind == 'quadratic':
     return losses.quadratic(), losses.quadratic_metrics, QUADRATIC
-  return *losses.make(IDENTITY, own if kind == 'own' else kind), ONE
+  return *losses.make(IDENTITY, OWN.get(kind, kind)), ONE
 
 
 def rows(batch, index):
@@ -98,14 +105,17 @@ def by_hand(kind):
     exact = right.all(1).mean()
     means = {'loss': loss, 'accuracy': right.mean(), 'exact_match': exact}
     return means, BATCH
-  if kind == 'regression':
+  if kind in ('regression', 'mean'):
     return {'loss': np.square(x - y).mean()}, BATCH
   return {'loss': np.average(x, weights=y)}, y.sum()
 
 
 @each_kind
 def test_a_kind_is_its_numpy_twin(kind):
-  """Catches means over padding, or over samples where they are of tokens."""
+  """Catches means over padding, or over samples where they are of tokens.
+
+  Those of a scalar: over a batch with its padding.
+  """
   loss_fn, metrics_fn, params = functions(kind)
   (want, terms), batch = by_hand(kind), BATCHES[kind]
   sums = metrics_fn(params, batch)

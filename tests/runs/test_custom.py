@@ -106,7 +106,49 @@ def test_a_plain_function_is_what_a_module_of_the_same_function_is():
   assert results[0] == results[1]
 
 
+def test_columns_beside_a_named_label_are_inputs():
+  """Catches columns in another order, and a column of integers refused."""
+  x, y = np.arange(12).reshape(4, 3) + 0.5, np.array([0, 1, 1, 0])
+  table = dict(zip('xby', x.T, strict=True)) | {'kind': y}  # 'y': no label
+  first = {k: table[k] for k in ('kind', 'y', 'b', 'x')}
+  first['b'] = first['b'].astype(int)
+  problem = custom.problem(LINEAR, [first, table], table, label='kind')
+  np.testing.assert_array_equal(problem.data['x'], [*(x - [0, 0.5, 0]), *x])
+  np.testing.assert_array_equal(problem.data['y'], [*y, *y])
+  image = {'image': np.ones((4, 2, 2)), 'label': y}
+  problem = custom.problem(LINEAR, [image], image, label='label')
+  assert {k: x.shape for k, x in problem.data.items()} == {
+    'x': (4, 2, 2), 'y': (4,),
+  }  # fmt: skip
+
+
+def test_a_problem_is_told_by_names_and_shapes():
+  """Catches a notebook that prints all arrays."""
+  problem = custom.problem(LINEAR, [arrays(900)] * 2, arrays(9))
+  assert re.search(r"clients=2.*'x': 'float32\[1800, 3\]'", repr(problem))
+  assert len(repr(problem)) < 300
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_a_loss_of_a_config_may_be_a_mean_but_no_sum():
+  """Catches a scalar that is summed over the padding of a batch."""
+  fields = FIELDS | {'loss': 'of_batch'}
+  for reduce, text in (jnp.mean, None), (jnp.sum, 'scalar'):
+    kind = lambda o, b, reduce=reduce: reduce(
+      losses.cross_entropy(o, b)['loss']
+    )
+    losses.register(kind, name='of_batch')
+    if text is None:
+      runs.build(fields)
+    else:
+      with pytest.raises(config.ConfigError, match=text):
+        runs.build(fields)
+    losses.REGISTRY._entries.pop('of_batch')
+
+
 LINEAR = models.make('linear', 3)
+IMAGE = {'image': np.ones((3, 2)), 'label': np.arange(3)}
+cross_entropy = losses.softmax_cross_entropy
 
 
 # Labels that would be broadcast, and functions without a value of each sample.
@@ -116,6 +158,8 @@ LINEAR = models.make('linear', 3)
   (LINEAR, {}, 'regression', 'labels'),
   (LINEAR, {}, 'tokens', 'outputs'),
   (LINEAR, {}, lambda x, _: {'loss': x}, 'values'),
+  (LINEAR, {}, cross_entropy, r'takes \(outputs, batch\)'),
+  (LINEAR, {}, lambda x, b: cross_entropy(x, b['y']).sum(), 'per sample'),
   ((np.zeros(3), lambda w, b: {'loss': (b['x'] @ w).mean()}), {}, '', 'values'),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(model, other, loss, name):
@@ -123,3 +167,9 @@ def test_what_does_not_fit_is_refused(model, other, loss, name):
   client = arrays(3, **other)
   with pytest.raises(ValueError, match=name):
     custom.problem(model, [client], client, loss=loss)
+
+
+def test_a_client_without_inputs_is_told_so():
+  """Catches an error of the model's library about a dict."""
+  with pytest.raises(ValueError, match=r"no 'x'.* of image, label; "):
+    custom.problem(LINEAR, [IMAGE], IMAGE)

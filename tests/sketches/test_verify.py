@@ -2,8 +2,10 @@
 
 import functools
 
-from fl_sketch import sketches
+from fl_sketch import codecs, runs, sketches
+from harness import SMALL
 import jax
+import jax.numpy as jnp
 import operators
 import pytest
 
@@ -66,3 +68,47 @@ def test_a_false_property_fails_its_row():
   for quantity, op in false.items():
     assert failed(verify(op)) == [quantity]
   assert failed(verify(stating(gaussian, alpha=lambda like: 3.2))) == MOMENTS
+
+
+class Short(sketches.ams):
+  """An operator that reads too little."""
+
+  def desketch(self, key, table, like):
+    return jnp.zeros(3)
+
+
+class Long(sketches.ams):
+  """An operator whose sums over clients begin with another table."""
+
+  def zero_table(self, tree):
+    return jnp.zeros(self.size + 1)
+
+
+class Ones(sketches.ams):
+  """An operator whose sums over clients do not begin with zero."""
+
+  def zero_table(self, tree):
+    return jnp.ones(self.size)
+
+
+class ShortCodec(type(codecs.make('sign'))):
+  """A codec that reads too little."""
+
+  def decode(self, key, payload, like):
+    return jnp.zeros(3)
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_shapes_that_do_not_suit_are_refused():
+  """Catches a trace of JAX, and a table of sums that is taken for zero."""
+  for kind, name in (Short, 'desketch'), (Long, 'zero_table'), (Ones, 'zero'):
+    with pytest.raises(ValueError, match=f'{kind.__name__}.*{name}'):
+      sketches.verify(kind(16), 64, KEY)
+  sketches.register(Short)
+  codecs.register(ShortCodec)
+  for fields in (
+    {'algorithm': 'safl', 'sketch': 'Short(size=16)'},
+    {'algorithm': 'fedcom', 'codec': 'ShortCodec'},
+  ):
+    with pytest.raises(ValueError, match=r'de(sketch|code) has shapes \(3,\)'):
+      runs.build(SMALL | fields)

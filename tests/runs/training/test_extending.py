@@ -133,3 +133,5 @@ def test_a_folder_that_has_a_run_takes_no_other_start(tmp_path):
   with pytest.raises(workdir.WorkdirError, match='init_from'):
     saved_params.begun(build(), two, one / 'best')
   assert not (two / 'init').exists()
+  with pytest.raises(workdir.WorkdirError, match='no run'):
+    saved_params.begun(build(), tmp_path / 'three', tmp_path / 'nothing')

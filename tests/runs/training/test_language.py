@@ -1,8 +1,11 @@
 """A run of a language model writes text, and keeps its vocabulary."""
 
+import json
+
 import chex
 import draws
 from fl_sketch import runs
+from fl_sketch.data import sources
 from fl_sketch.models import pretrained
 from fl_sketch.runs import loaded, saved_params, workdir
 import harness
@@ -53,6 +56,34 @@ def test_a_run_writes_text_and_is_exported(run, tmp_path):
   (tmp_path / 'run/tokenizer.json').unlink()
   with pytest.raises(ValueError, match='prompt'):
     run.generate('to be')
+
+
+def test_what_the_vocabulary_lacks_is_named(run):
+  """Catches characters that leave a text without a word."""
+  with pytest.raises(ValueError, match=r"\['ß', 'é'\]"):
+    run.generate('to beß é')
+  unknown = run.tokenizer.token_to_id('[UNK]')
+  vars(run)['apply'] = lambda x: np.eye(99)[np.full(x.shape, unknown)]
+  assert run.generate('to', 2, temperature=0) == 'to[UNK][UNK]'
+
+
+def test_words_of_a_run_are_those_of_its_parameters(run, tmp_path):
+  """Catches adapters of a run that are refused, or read other ids."""
+  (tmp_path / 'other.txt').write_text(PLAY.upper() * 9)
+  run.save_safetensors(tmp_path / 'base.safetensors')
+  fields = FIELDS | {
+    'pretrained': str(tmp_path / 'base.safetensors'),
+    'dataset_options': FIELDS['dataset_options'] | {'path': 'other.txt'},
+    'lora': {'kind': 'naive', 'rank': 1, 'targets': ('attention',)},
+  }
+  exp = runs.build(fields, str(tmp_path))
+  whole = exp.merge(exp.hyper.frozen, exp.params)
+  chex.assert_trees_all_equal(whole, run.params)
+  words = json.loads(exp.tokenizer)['model']['vocab']
+  assert words == run.tokenizer.get_vocab()
+  pretrained.save(tmp_path / 'base.safetensors', run.params)
+  with pytest.raises(sources.DataError, match='no vocabulary'):
+    runs.build(fields, str(tmp_path))
 
 
 def test_tokens_are_drawn_by_their_probability(run):
