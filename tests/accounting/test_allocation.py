@@ -6,7 +6,12 @@ import math
 import accounting_reference as ref
 from accounting_reference import epsilon, poisson
 from fl_sketch import accounting
-from fl_sketch.accounting import GaussianMechanism, allocation, tilted_losses
+from fl_sketch.accounting import (
+  GaussianMechanism,
+  allocation,
+  profiles,
+  tilted_losses,
+)
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -65,6 +70,13 @@ def exact(z, epoch_steps, steps, eps, spacing=0.03):
   removed = call(t * growth - present, z) / t
   added = put(t / growth - present, z) * growth / t
   return np.array([weights @ removed, weights @ added])
+
+
+@pytest.mark.parametrize(('steps', 'times'), [(1, 1), (5, 1), (6, 2), (11, 3)])
+def test_an_epoch_that_is_cut_is_a_participation(steps, times):
+  """Catches a unit whose round of the last, short epoch is not counted."""
+  epochs = profiles.full_participation(allocated(1.0, steps, 5))
+  assert epochs == profiles.full_participation(ref.mechanism(steps=times))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import chex
 import codec_cases
 from codec_cases import CODECS, U, there_and_back
 from fl_sketch import algorithms, codecs, rounds
+from fl_sketch.codecs import rotated
 from fl_sketch.privacy.mechanisms.private_mean import (
   CentralRelease,
   LocalRelease,
@@ -105,6 +106,13 @@ def test_a_block_larger_than_what_is_sent_takes_no_memory():
   assert encode.memory_analysis().temp_size_in_bytes < 10**6
   exact = codecs.int8(block=1000).encode(KEY, x)
   chex.assert_trees_all_equal(encode(KEY, x), exact)
+
+
+def test_what_is_dealt_comes_back():
+  """Catches parts that are restored in the order in which they were dealt."""
+  back = lambda x: rotated._deal(KEY, rotated._deal(KEY, x), back=True)
+  x = jnp.arange(10_000)
+  np.testing.assert_array_equal(operators.jit(back)(x), x)
 
 
 # Both sides of 32, of powers of two and of multiples of the block, and others.

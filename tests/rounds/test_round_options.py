@@ -3,8 +3,14 @@
 import cases
 from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
-from fl_sketch import rounds
-from fl_sketch.rounds import client_loop, comms, keys, mesh as mesh_lib
+from fl_sketch import codecs, rounds
+from fl_sketch.rounds import (
+  client_loop,
+  comms,
+  error_feedback,
+  keys,
+  mesh as mesh_lib,
+)
 from fl_sketch.runs import client_state
 import jax
 import jax.numpy as jnp
@@ -59,6 +65,7 @@ def test_a_server_in_parts_is_the_server(make):
 
 @pytest.mark.parametrize('clients_per_step', [1, 2])
 def test_lanes_that_are_skipped_are_not_worked_on(clients_per_step):
+  """Catches a chunk that is skipped whole because of one absent client."""
   calls = []
 
   def work(weight):
@@ -77,12 +84,12 @@ def test_lanes_that_are_skipped_are_not_worked_on(clients_per_step):
   out = jax.P(), jax.P(comms.SHARD)
   mesh = mesh_lib.cohort_mesh(1)
   fn = jax.shard_map(body, mesh=mesh, in_specs=out[1], out_specs=out)
-  weight = jnp.array([0.0, 0.0, 3.0, 2.0, 0.0, 0.0, 0.0])
+  weight = jnp.array([0.0, 0.0, 3.0, 2.0, 0.0, 1.0, 0.0])
   total, each = jax.jit(fn)(weight)
   jax.effects_barrier()
-  assert float(total) == 13.0
+  assert float(total) == 14.0
   np.testing.assert_array_equal(each, weight)
-  assert len(calls) == 2 // clients_per_step + 2  # a chunk makes one call
+  assert len(calls) == {1: 3, 2: 2}[clients_per_step] + 3  # one of a chunk
 
 
 # Broadcasts that are codes, or of which clients make directions again.
@@ -154,6 +161,17 @@ def test_the_state_of_a_link_is_found_by_its_type_and_by_name(name):
   link = state.protocol[0]
   assert rounds.state_of(state, type(link)) is link
   assert rounds.state_of(state, type(link).__name__) is link
+
+
+def test_a_broadcast_has_the_draws_of_its_round():
+  """Catches errors of a downlink codec that every round repeats."""
+  encoder, *_ = error_feedback.broadcast(codecs.qsgd(1), lambda params: params)
+  mean = jnp.linspace(-1, 1, 50)
+  of = lambda r: {'keys': keys.round_keys(KEY, r)}
+  encode = lambda r: encoder.update_fn(mean, (), **of(r))[0]
+  first, again, other = (encode(r)[0] for r in (0, 0, 1))
+  np.testing.assert_array_equal(first, again)
+  assert (first != other).any()
 
 
 def test_every_stream_round_and_client_has_its_own_key():

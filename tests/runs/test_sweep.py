@@ -17,6 +17,7 @@ from fl_sketch.runs import (
   workdir,
 )
 from harness import SMALL
+import numpy as np
 import pytest
 
 from tests.runs import test_sweep_problems
@@ -137,6 +138,18 @@ def test_a_resumed_sweep_is_the_one_that_was_never_stopped(diverging, tmp_path):
   for name in files:
     if name.name != 'points.jsonl':
       assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_points_of_other_noise_seeds_have_their_own_cohorts(unproven):
+  """Catches private points that train on the cohorts of the first one."""
+  exps = [runs.build(PRIVATE | {'noise_seed': seed}) for seed in (1, 2)]
+  program = sweep_program.SweepProgram(
+    exps[0], mesh_lib.cohort_mesh(), [exp.config for exp in exps]
+  )
+  placed, drawn = program.cohorts(exps, 0, [1, 2])
+  first, other = (cohorts[0].ids for cohorts in drawn)
+  np.testing.assert_array_equal(placed.ids, [first, other])
+  assert (first != other).any()
 
 
 def test_a_finished_sweep_runs_nothing(looped, monkeypatch):

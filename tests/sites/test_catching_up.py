@@ -71,6 +71,31 @@ def test_who_missed_rounds_catches_up(name, missed):
     assert kinds == {PartKind.STATE}
 
 
+def test_another_state_than_the_servers_is_answered_by_need():
+  """Catches a client that trains on a replica unlike the server's state."""
+  run = run_of('safl_adam')
+  run.play(2)
+  request, _ = run.asked(1)[-1]
+  other = wire.encode_request(request._replace(digest=bytes(16)))
+  reply = wire.decode_reply(run.clients[1].handle(other))
+  assert (reply.kind, reply.round) == (wire.ReplyKind.NEED, -1)
+
+
+def test_only_of_the_first_missed_round_are_announcements_known():
+  """Catches later rounds whose first announcements are left out as well."""
+  run = run_of('sketched_sgd')
+  history = run.rounds.history
+  history._dense = 10**6  # else the state, of a tiny model, would be sent
+  run.play(3)
+  parts = history.catch_up(1, 0, run.state, first=1)
+  assert [(part.first, part.round) for part in parts] == [
+    (1, 0),
+    (0, 1),
+    (0, 2),
+  ]
+  assert len(parts[0].body) < len(parts[1].body) == len(parts[2].body)
+
+
 @fast('cd_adam')
 @pytest.mark.parametrize('name', ['cd_adam', 'feedback_top_k'])
 def test_who_lost_its_state_begins_as_a_new_client(name):

@@ -26,6 +26,9 @@ def play(folder, losses, checkpoints, start):
   path.write_text(''.join(lines[:start]))
   checkpoints[:] = [done for done in checkpoints if done <= start]
   keeper = saved_params.Best(folder, 'test_loss', checkpoints)
+  if best := keeper.summary():
+    at = best['best']['rounds_done']
+    assert at in saved_params.rounds_in(folder / 'best')
   for done in range(start + 1, len(rows) + 1):
     yield None
     path.write_text(''.join(lines[:done]))
@@ -44,14 +47,24 @@ def fake_write(folder, rounds_done, params):
   (folder / str(rounds_done) / 'arrays' / 'value').write_text(str(params))
 
 
+def before(losses):
+  """The finite losses up to each round."""
+  finite = lambda rows: [loss for loss in rows if not math.isnan(loss)]
+  return [finite(losses[: n + 1]) for n in range(len(losses))]
+
+
 def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
-  """Catches a best of rounds that were not kept, or one that is overwritten."""
+  """Catches a best of rounds that were not kept, or one that is overwritten,
+  or deleted though a run may resume from its round."""
   monkeypatch.setattr(saved_params, 'write', fake_write)
   draw, kills = random.Random(0), 0
+  values = 1.0, 2.0, 3.0, 4.0, math.nan
+  # They fall, so that later rounds are often better than a checkpoint's.
+  after = lambda start: [draw.choice(values) - n / 4 for n in range(start, 14)]
   for case in range(60):
     folder = tmp_path / str(case)
     folder.mkdir()
-    losses = [draw.choice([1.0, 2.0, 3.0, 4.0, math.nan]) for _ in range(14)]
+    losses = after(0)
     checkpoints, start, keeper = [], 0, None
     while keeper is None:
       steps = play(folder, losses, checkpoints, start)
@@ -60,15 +73,16 @@ def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
         kills += 1
         start = draw.choice(checkpoints or [0])  # the newest may be damaged
         # With other devices the last bits, and so the best, may differ.
-        losses[start:] = draw.sample(losses[start:], 14 - start)
-    finite = [loss for loss in losses if not math.isnan(loss)]
+        losses[start:] = after(start)
+    finite = before(losses)[-1]
     done = losses.index(min(finite)) + 1
     assert keeper.summary() == {
       'best': {'metric': 'test_loss', 'value': min(finite), 'rounds_done': done}
     }
-    there = saved_params.rounds_in(folder / 'best')
-    assert there[-1] == done
-    assert len(there) <= 3
+    best = [losses.index(min(x)) + 1 for x in before(losses) if x]
+    kept = {max(n for n in best if n <= c) for c in checkpoints if c >= best[0]}
+    kept |= {n for n in best if n > checkpoints[-1]}
+    assert saved_params.rounds_in(folder / 'best') == sorted(kept)
     value = folder / 'best' / str(done) / 'arrays' / 'value'
     assert value.read_text() == str(np.float32(done))
   assert kills > 60

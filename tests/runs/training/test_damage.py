@@ -14,6 +14,7 @@ from fl_sketch.runs import (
   saved_params,
   workdir,
 )
+from fl_sketch.utils import digests
 import hypothesis
 from hypothesis import strategies as st
 import jax
@@ -96,6 +97,19 @@ def test_a_damaged_checkpoint_gives_its_numbers_or_an_error(saved):
 
   check()
   assert {'named'} <= outcomes <= {'named', 'read'}
+
+
+@pytest.mark.parametrize('place', [0, 2**20, 2**21])
+def test_a_flip_anywhere_in_a_large_file_is_refused(place, tmp_path):
+  """Catches a checksum of the last megabyte alone, of which large files have
+  many."""
+  path = tmp_path / 'array'
+  path.write_bytes(good := bytes(2**21 + 1))
+  digests.seal(tmp_path)
+  digests.check_seal(tmp_path)
+  path.write_bytes(good[:place] + b'\x01' + good[place + 1 :])
+  with pytest.raises(ValueError, match='array'):
+    digests.check_seal(tmp_path)
 
 
 def test_a_checkpoint_that_is_deleted_costs_its_rounds_alone(saved, tmp_path):
