@@ -29,6 +29,9 @@ _LIST = re.compile(
   rf'^(?!(?:{_SECTIONS}):$)(\S.*:)\n((?:  .*(?:\n|\Z))+)', re.MULTILINE
 )
 _FIELD = re.compile(r'^  (\w+): [^#]*  # (.*)$', re.MULTILINE)
+_PAGES = re.compile(
+  r'docs/(?:results/([\w-]+)\.json|((?:concepts|guides|reference)/\w+)\.md)'
+)
 _HEADINGS = re.compile(r'^(Symbols|Departures|Source):(?= )', re.MULTILINE)
 
 
@@ -58,7 +61,17 @@ def _bullets(found: re.Match) -> str:
 
 def _escape(text: str) -> str:
   bullet_or_sign = re.compile(r'(^ *\* )|[|*]', re.MULTILINE)
-  return bullet_or_sign.sub(lambda m: m[1] or f'\\{m[0]}', text)
+  escaped = bullet_or_sign.sub(lambda m: m[1] or f'\\{m[0]}', text)
+  return link_pages(escaped, ':doc:`{0} <{1}>`', ':doc:`/{0}`')
+
+
+def link_pages(text: str, result: str, page: str) -> str:
+  """Replaces paths of docs/ by links, in the forms for results and pages."""
+  link = lambda m: (
+    result.format(m[1], f'/generated/results/{m[1]}') if m[1]
+    else page.format(m[2])
+  )  # fmt: skip
+  return _PAGES.sub(link, text)
 
 
 def _meanings(cls: type) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from fl_sketch.utils import markdown
 import launch
 from launch import configs
 
-from generators import config_fields, costs, pages
+from generators import config_fields, costs, docstrings, pages
 
 ROOT = pathlib.Path(__file__).parents[2]
 D = 1024  # coordinates, at which functions of d are shown
@@ -145,7 +145,9 @@ def _docstring(path: pathlib.Path) -> str:
       lines = re.sub(' {3,}(?=-)', ' \\\n    ', textwrap.dedent(block))
       blocks.append(f'```text\n{lines}\n```')
     else:
-      blocks.append(re.sub('[*<$]', r'\\\g<0>', block))
+      block = re.sub('[*<$]', r'\\\g<0>', block)
+      link = '[{0}]({1}.md)', '[](/{0}.md)'
+      blocks.append(docstrings.link_pages(block, *link))
   return '\n\n'.join(blocks)
 
 
