@@ -16,6 +16,7 @@ P, F16, PAIR = jax.P, jnp.float16, [(0, 1), (1, 0)]
 MESH = jax.sharding.AbstractMesh((4, 2), ('slow', 'fast'))
 BITS = lambda x: lax.all_gather(jnp.packbits(x > 0), 'b')
 SUM = lambda x: lax.psum(x, 'b')
+repeat = lambda fn, x, n: lax.scan(lambda c, _: (fn(c), None), x, length=n)[0]
 CASES = {  # of float32[16] on each of two workers: operation, type, size, bytes
   'all_reduce float32 16 64': SUM,
   'all_gather uint8 2 2': BITS,
@@ -25,7 +26,9 @@ CASES = {  # of float32[16] on each of two workers: operation, type, size, bytes
     lambda x: lax.psum_scatter(x.astype(F16), 'b', tiled=True)),
   'permute float32 16 64': lambda x: lax.ppermute(x, 'b', PAIR),
   'all_reduce float32 16 64 x5': (
-    lambda x: lax.scan(lambda c, _: (SUM(c) / 3, c), x, length=5)[0]),
+    lambda x: repeat(lambda y: SUM(y) / 3, x, 5)),
+  'all_reduce float32 16 64 x15': (
+    lambda x: repeat(lambda y: repeat(lambda z: SUM(z) / 3, y, 3), x, 5)),
   'all_reduce float32 16 64 loop': (
     lambda x: lax.while_loop(lambda c: c.sum() < 9, SUM, x)),
   'all_reduce float32 16 64 branch 1, all_gather uint8 2 2 branch 0': (
@@ -47,7 +50,7 @@ LAWS = [
 
 
 def text_of(found):
-  more = lambda x: x.within or f'x{x.times}'.replace('x1', '')
+  more = lambda x: x.within or f'x{x.times}' * (x.times > 1)
   row = lambda x: (x.operation, x.dtype, math.prod(x.shape), f'{x.bytes:.0f}')
   line = lambda x: ' '.join(map(str, [*row(x), more(x)])).strip()
   return ', '.join(map(line, found.collectives))

@@ -10,7 +10,6 @@ from jax.sharding import AxisType, PartitionSpec as P
 import numpy as np
 import optax
 import pytest
-from refusals import refused
 
 
 def split(items, fast):
@@ -129,32 +128,6 @@ def test_residuals_and_estimates_are_the_gradients(both_ways):
     rows = jax.tree.map(lambda x: x[:, 0], state.encode.value)
     kept = flat(rows).mean(0)
   np.testing.assert_allclose(sent + kept, given, rtol=1e-4, atol=1e-4)
-
-
-def _summed():
-  mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
-  tx = distributed.mean_over('data', 'eden')
-  loss = lambda params, x: (params[None] * x).sum()
-  step = lambda p, x: tx.update(jax.grad(loss)(p, x), tx.init(p))
-  specs = {'in_specs': (P(), P('data')), 'out_specs': P()}
-  step = jax.shard_map(step, mesh=mesh, **specs)
-  jax.eval_shape(step, jnp.ones(4), jnp.ones((2, 4)))
-
-
-def _apart():
-  mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
-  tx = distributed.mean_over('slow')
-  state = distributed.init(tx, jnp.ones(3), mesh)
-  step = distributed.train_step(lambda p, b: (p * b).sum(), tx, mesh)
-  jax.eval_shape(step, jnp.ones(3), state, jnp.ones((2, 3)))
-
-
-# Catches a mean over some shards, and gradients that JAX has summed already.
-test_bad_input_names_what_is_wrong = refused(
-  lambda use: use(),
-  (_summed, 'value_and_grad'),
-  (_apart, 'fast'),
-)  # fmt: skip
 
 
 def test_one_worker_sends_nothing():

@@ -158,7 +158,7 @@ def test_gradients_stay_local_over_both_axes():
   np.testing.assert_array_equal(jax.jit(step)(params, x), x.mean(0))
 
 
-EVERY, RATE = 4, 0.125
+RATE = 0.125
 PARAMS = {'a': jnp.ones(4), 'b': jnp.ones((2, 2)), 'c': jnp.ones(3)}
 A = np.random.default_rng(0).standard_normal((3, 11, 11), np.float32) / 4
 B = np.random.default_rng(1).standard_normal((3, 11), np.float32)
@@ -185,30 +185,30 @@ def played(tx, steps):
     yield np.array(places)
 
 
-def twin(steps, fragments):
+def twin(steps, every, fragments):
   """DiLoCo, from the papers: Nesterov on what the workers' mean has moved."""
-  fragment = np.repeat([0, fragments - 1, 0], [4, 4, 3])  # a c | b
+  fragment = np.repeat([0, 1, 2], [4, 4, 3]) % fragments  # of a, b and c
   anchor, velocity, places = np.ones(11), np.zeros(11), np.ones((3, 11))
   for t in range(1, steps + 1):
     errors = np.einsum('nij,nj->ni', A, places) - B
     places = places - RATE * (np.einsum('nij,ni->nj', A, errors) + places / 2)
     change = anchor - places.mean(0)
-    due = t % EVERY == fragment * EVERY // fragments
+    due = t % every == fragment * every // fragments
     velocity = np.where(due, 0.9 * velocity + change, velocity)
     anchor = np.where(due, anchor - 0.7 * (change + 0.9 * velocity), anchor)
     places = np.where(due, anchor, places)
     yield [np.tile(anchor, (3, 1)), places]
 
 
-@pytest.mark.parametrize('fragments', [1, 2])
-def test_is_its_numpy_twin(fragments):
+@pytest.mark.parametrize(('every', 'fragments'), [(4, 1), (4, 2), (5, 3)])
+def test_is_its_numpy_twin(every, fragments):
   """Catches a wrong sign, momentum of workers, a fragment at another's step."""
-  options = {'every': EVERY, 'fragments': fragments}
+  options = {'every': every, 'fragments': fragments}
   inner = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(RATE))
   tx = distributed.outer(inner, None, DENSE, **options)
   got = np.array([*played(tx, 12)])
-  np.testing.assert_allclose(got, [*twin(12, fragments)], 2e-5, atol=2e-6)
-  anchor = got[EVERY - 1 :: EVERY, :, :, :4]  # of `a`, to the last bit
+  np.testing.assert_allclose(got, [*twin(12, **options)], 2e-5, atol=2e-6)
+  anchor = got[every - 1 :: every, :, :, :4]  # of `a`, to the last bit
   assert (anchor == anchor[:, :1, :1]).all()
 
 

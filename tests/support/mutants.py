@@ -262,4 +262,16 @@ MUTANTS = (
   Mutant('later rounds skip announcements as the first', 'sites/history.py',
     'first if n == at else 0) for n in missed',
     'first) for n in missed'),
+  # Compressed means in a loop of one's own.
+  Mutant('a fragment has another step where they do not divide the period',
+    'distributed/outer_steps.py',
+    'f * every // fragments: f',
+    'f * (every // fragments): f'),
+  Mutant('loops inside loops are billed as the longer', 'distributed/bills.py',
+    'times=times * x.times',
+    'times=max(times, x.times)'),
+  Mutant('a worker that may not send, and is waited for, goes unseen',
+    'distributed/variation.py',
+    'self.waiting |= {*axes} & decided.labels.keys()',
+    'self.waiting |= {*axes} & set()'),
 )  # fmt: skip
