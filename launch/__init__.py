@@ -110,6 +110,7 @@ def begin(argv):
   """Refuse unknown arguments; hide the libraries' log; keep programs."""
   if len(argv) > 1:
     sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
+  check_folders()
   progress.quiet = 'quiet' in flags.FLAGS and flags.FLAGS.quiet
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
@@ -122,6 +123,15 @@ def begin(argv):
       progress.note(
         f'{new} keeps compiled programs; --compilation_cache=false keeps none.'
       )
+
+
+def check_folders():
+  """Refuse a folder of a flag that cannot be made."""
+  for name in {'workdir', 'to', 'state'} & {*flags.FLAGS}:
+    path = pathlib.Path(flags.FLAGS[name].value or '').absolute()
+    there = next(x for x in (path, *path.parents) if x.exists())
+    if not there.is_dir() or (there != path and not os.access(there, os.W_OK)):
+      sys.exit(f'{path} cannot be made in {there}; set another --{name}.')
 
 
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:

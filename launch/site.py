@@ -18,7 +18,7 @@ import sys
 from absl import flags
 from fl_sketch.sites import site_process
 
-from . import begin, configs, define, errors
+from . import begin, check_folders, configs, define, errors
 
 configs.define_flag()
 _FLAGS = define(
@@ -38,6 +38,7 @@ def main(argv):
   if site_process.is_worker():
     begin(argv)
     _work()
+  check_folders()
   if argv[1:] != _ENGINE:
     sys.exit(f'Unknown argument {argv[1]!r}; put -- before the command.')
   if _ENGINE and shutil.which(_ENGINE[0]) is None:

@@ -195,6 +195,11 @@ def conv(
   def convolve(x, kernel, *_, **__):
     if x.ndim != 4:
       raise ValueError(f'{x.ndim=} must be 4.')
+    if padding == 'VALID' and min(x.shape[1:3]) < side:
+      raise ValueError(
+        f'{x.shape[1]} x {x.shape[2]} numbers are fewer than a kernel of '
+        f'{side} x {side}; use larger images, or another model.'
+      )
     return conv2d(x, kernel, padding, stride=stride, dtype=dtype)
 
   sides = side, side

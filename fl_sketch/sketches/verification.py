@@ -19,11 +19,18 @@ class Row(NamedTuple):
   """One quantity: stated, measured, and in a confidence interval."""
 
   quantity: str
-  exact: float | None  # None where the operator states nothing
+  exact: float | None  # the most it may be; None if nothing is stated
   measured: float
   low: float
   high: float
   holds: bool | None
+
+  def __str__(self):
+    limit = 'nothing is stated'
+    if self.exact is not None:
+      limit = f'stated: at most {self.exact:.4g}, holds: {self.holds}'
+    interval = f'{self.measured:.4g} in [{self.low:.4g}, {self.high:.4g}]'
+    return f'{self.quantity}: measured {interval}; {limit}'
 
 
 class Verification(NamedTuple):
@@ -33,8 +40,7 @@ class Verification(NamedTuple):
   ok: bool
 
   def __str__(self):
-    line = '{}: stated {}, measured {:.4g} in [{:.4g}, {:.4g}], holds: {}'
-    return '\n'.join(line.format(*row) for row in self.rows)
+    return '\n'.join(map(str, self.rows))
 
 
 def verify(
