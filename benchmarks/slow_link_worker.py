@@ -73,7 +73,7 @@ def jax_steps(process_id, processes, coordinator, names):
   def step_of(tx, updates):
     params = init(jax.random.key(0), text[:, :-1])
     state = [params, distributed.init(tx, params, mesh)]
-    update = distributed.train_step(loss, tx, mesh)
+    update = distributed.train_step(loss, tx, mesh, donate=True)
 
     def step():
       for _ in range(updates):

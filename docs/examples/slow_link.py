@@ -86,7 +86,7 @@ def main():
   params = model.init(jax.random.key(0), windows['x'][:1])
   params = jax.device_put(params, jax.NamedSharding(mesh, jax.P()))
   state = distributed.init(tx, params, mesh)
-  train_step = distributed.train_step(loss, tx, mesh)
+  train_step = distributed.train_step(loss, tx, mesh, donate=True)
   if jax.process_index() == 0:
     print(distributed.bytes_per_step(tx, params, mesh))
 
