@@ -56,9 +56,11 @@ def from_clients(
   """
   parts = own_arrays.read_clients(clients)
   test = own_arrays.read('the test', test)
+  own_arrays.check(parts, test, label)
   if label is not None:
-    parts, test = own_arrays.labelled(parts, test, label)
-  own_arrays.check(parts, test)
+    names = [*test]
+    named = lambda arrays: own_arrays.labelled(arrays, label, names)
+    parts, test = {who: named(x) for who, x in parts.items()}, named(test)
   joined = lambda several: {
     k: np.concatenate([own_arrays.narrow(arrays[k]) for arrays in several])
     for k in test

@@ -1,6 +1,6 @@
 """Read the arrays that a user's clients hold, and check them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fl_sketch.data.partitions import Partition
@@ -55,8 +55,15 @@ def read(who: str, data: Any) -> Arrays:
     raise ValueError(f'{who} {what}') from e
 
 
-def check(clients: Mapping[Any, Arrays], test: Arrays):
-  """Raise ValueError unless clients have arrays of numbers like the test's."""
+def check(
+  clients: Mapping[Any, Arrays], test: Arrays, label: str | None = None
+):
+  """Raise ValueError unless clients have arrays of numbers like the test's.
+
+  With a label, columns beside it may be integers in places.
+  """
+  if label is not None and label not in test:
+    raise ValueError(f'{label=} must be one of the arrays {sorted(test)}.')
   if 'mask' in test:
     raise ValueError("The name 'mask' is reserved; rename this array.")
   for who, arrays in (('the test', test), *clients.items()):
@@ -68,7 +75,8 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
     for name, x in arrays.items():
       if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
         raise ValueError(f'{who}: {name!r} is {x.dtype}, not numbers.')
-      kind, expected = _kind(x), _kind(test[name])
+      is_column = label not in (None, name) and x.ndim == 1
+      kind, expected = (_kind(x, is_column) for x in (x, test[name]))
       if kind != expected:
         raise ValueError(f'{who}: {name!r} is {kind}, of the test {expected}.')
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
@@ -76,38 +84,22 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
       raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
 
 
-def labelled(
-  clients: Mapping[Any, Arrays], test: Arrays, label: str
-) -> tuple[dict[Any, Arrays], Arrays]:
-  """Rename arrays of clients and test, as `data.from_clients` with a label."""
-  if label not in test:
-    raise ValueError(f'{label=} must be one of the arrays {sorted(test)}.')
-  names = [name for name in test if name != label]
-  is_table = all(test[name].ndim == 1 for name in names)
-  if 'y' in names and not is_table:
+def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:
+  """Rename the labels 'y', and columns, or else a single array, 'x'."""
+  rest = {name: arrays[name] for name in names if name != label}
+  if all(x.ndim == 1 for x in rest.values()):
+    rest = {'x': np.stack([*rest.values()], axis=-1, dtype=np.float32)}
+  elif len(rest) == 1:
+    rest = {'x': rest.popitem()[1]}
+  if 'y' in rest:
     raise ValueError(f"{label=} becomes 'y', as another array is named.")
-
-  def floats(arrays: Arrays) -> Arrays:
-    numbers = {k: x for k, x in arrays.items() if x.dtype.kind in 'biuf'}
-    others = numbers.keys() - {label} if is_table else ()
-    return {**arrays, **{k: numbers[k].astype(np.float32) for k in others}}
-
-  def renamed(arrays: Arrays) -> Arrays:
-    rest = {name: arrays[name] for name in names}
-    if is_table:
-      rest = {'x': np.stack([*rest.values()], axis=-1)}
-    elif len(rest) == 1:
-      rest = {'x': rest[names[0]]}
-    return {**rest, 'y': arrays[label]}
-
-  clients, test = {k: floats(x) for k, x in clients.items()}, floats(test)
-  check(clients, test)
-  return {k: renamed(x) for k, x in clients.items()}, renamed(test)
+  return {**rest, 'y': arrays[label]}
 
 
-def _kind(x) -> tuple[np.dtype, tuple[int, ...]]:
+def _kind(x, is_column: bool) -> tuple[np.dtype, tuple[int, ...]]:
   """The dtype and the shape of one sample."""
-  return narrow(x[:0] if x.ndim else x).dtype, x.shape[1:]
+  dtype = narrow(x[:0] if x.ndim else x).dtype
+  return np.dtype(np.float32) if is_column else dtype, x.shape[1:]
 
 
 def narrow(x: np.ndarray) -> np.ndarray:

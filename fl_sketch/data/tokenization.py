@@ -6,7 +6,6 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.sources import Arrays, DataError
-from fl_sketch.models import pretrained
 from fl_sketch.utils import checks, extras
 import numpy as np
 
@@ -94,8 +93,7 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
     import tokenizers
   try:
     if path.suffix == '.safetensors':
-      content = pretrained.vocabulary(path)
-      encoder = tokenizers.Tokenizer.from_str(content)
+      encoder = tokenizers.Tokenizer.from_str(_of_run(path))
     elif path.suffix == '.json':
       encoder = tokenizers.Tokenizer.from_file(str(path))
     else:
@@ -109,6 +107,20 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
   encoder.no_truncation()
   return _of_library(encoder)
+
+
+def _of_run(path: pathlib.Path) -> str:
+  """The vocabulary in the head of a file that `Run.save_safetensors` wrote."""
+  with extras.needed('weights'):
+    from safetensors import safe_open
+  with safe_open(path, 'numpy') as file:
+    about = file.metadata() or {}
+  if 'tokenizer' not in about:
+    raise ValueError(
+      'it has no vocabulary. Set dataset_options.tokenizer to that of its '
+      'words, or model_options.vocab_size for one made of the data'
+    )
+  return about['tokenizer']
 
 
 def frame(

@@ -1,6 +1,5 @@
 """Read and write parameters in safetensors files, of Hugging Face too."""
 
-import contextlib
 import json
 import logging
 import os
@@ -82,32 +81,13 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   return traverse_util.unflatten_dict(loaded, sep='/')
 
 
-@contextlib.contextmanager
-def _opened(path):
+def _read(path) -> dict[str, np.ndarray]:
   with extras.needed('weights'):
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError, numpy as safe
   try:
-    with safe_open(path, 'numpy') as file:
-      yield file
+    stored = safe.load_file(path)
   except (OSError, SafetensorError) as e:
     raise ValueError(f'{path} is no safetensors file: {e}') from e
-
-
-def vocabulary(path: str | os.PathLike) -> str:
-  """Return the content of a tokenizer.json in the head of a file."""
-  with _opened(path) as file:
-    about = file.metadata() or {}
-  if 'tokenizer' not in about:
-    raise ValueError(
-      'it has no vocabulary. Set dataset_options.tokenizer to that of its '
-      'words, or model_options.vocab_size for one made of the data'
-    )
-  return about['tokenizer']
-
-
-def _read(path) -> dict[str, np.ndarray]:
-  with _opened(path) as file:
-    stored = {name: file.get_tensor(name) for name in file.keys()}
   for old, new in ('gamma', 'weight'), ('beta', 'bias'):  # bert-base-uncased
     old, new = f'LayerNorm.{old}', f'LayerNorm.{new}'
     stored = {name.replace(old, new): x for name, x in stored.items()}

@@ -55,14 +55,10 @@ class Problem(NamedTuple):
   test_of_clients: bool = False  # whether clients that train hold the test
 
   def __repr__(self) -> str:
-    shapes = lambda arrays: {
-      name: f'{x.dtype}{list(x.shape)}' for name, x in arrays.items()
-    }
+    data = {name: f'{x.dtype}{[*x.shape]}' for name, x in self.data.items()}
     clients = self.partition and self.partition.population
-    return (
-      f'Problem({clients=}, data={shapes(self.data)}, '
-      f'test={shapes(self.test)}, parameters={models.num_params(self.params)})'
-    )
+    parameters = models.num_params(self.params)
+    return f'Problem({clients=}, {data=}, {parameters=})'
 
 
 @register(clients=True, test_of_clients=True)
