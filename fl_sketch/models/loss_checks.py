@@ -1,22 +1,21 @@
 """Check that labels, and losses of the user's own, suit a model."""
 
-from collections.abc import Callable, Mapping
-import functools
-from typing import Any
+from collections.abc import Mapping
 
 from fl_sketch.models import losses
-from fl_sketch.utils.types import Params
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
-def check_labels(
-  loss: str, outputs: jax.ShapeDtypeStruct, *parts: Mapping[str, np.ndarray]
+def check(
+  loss: str | losses.Kind, outputs: Tree, *parts: Mapping[str, np.ndarray]
 ):
-  """Check labels, of clients and of the test, against outputs of one sample."""
+  """Check a loss and labels of clients and test against outputs of a sample."""
   if loss not in losses.OF_LABELS:
-    return
+    kind = loss if callable(loss) else losses.REGISTRY.entry(loss).factory
+    return _check_own(kind, outputs, parts[0])
   if 'y' not in parts[0]:
     raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; rename some.")
   labels = [arrays['y'] for arrays in parts]
@@ -49,27 +48,19 @@ def check_labels(
       )
 
 
-def check_kind(
-  kind: losses.Kind, apply: Callable[..., Any], params: Params,
-  data: Mapping[str, np.ndarray],
-):  # fmt: skip
-  """Check a function of outputs and batch; its scalars must be means.
+def _check_own(kind: losses.Kind, outputs, data: Mapping[str, np.ndarray]):
+  """Check a function of outputs and batch; a scalar must be a mean.
 
-  Padding makes weights of samples unequal, so `losses.kind_of` computes scalars
-  for each sample alone.
+  Padding makes weights of samples unequal, so `losses.kind_of` computes it for
+  each sample alone.
   """
-  last = len(next(iter(data.values()))) - 1
-  places = np.linspace(0, last, 64).astype(int)
+  places = np.linspace(0, len(next(iter(data.values()))) - 1, 16).astype(int)
   batch = {k: jnp.asarray(x[places]) for k, x in data.items()}
-  # With zeros in the last layer, all samples may have one loss.
-  move = lambda x: x + 0.1 * jax.random.normal(jax.random.key(0), x.shape)
-  params = jax.tree.map(move, params)
-
-  def values(kind, params, batch):
-    return kind(apply(params, losses.inputs(batch), None), batch)
-
+  # Random ones: at initial parameters all samples may have one loss.
+  draw = lambda x: jax.random.uniform(jax.random.key(0), (16, *x.shape[1:]))
+  arguments = jax.tree.map(draw, outputs), batch
   try:
-    shapes = jax.eval_shape(functools.partial(values, kind), params, batch)
+    shapes = jax.eval_shape(kind, *arguments)
   except Exception as e:  # of all types: the function is the user's
     raise ValueError(
       'a loss takes (outputs, batch), and this one fails on them; pass lambda '
@@ -77,9 +68,8 @@ def check_kind(
     ) from e
   if all(x.ndim for x in jax.tree.leaves(shapes)):
     return
-  both = kind, losses.kind_of(kind)
-  found = [jax.jit(values, static_argnums=0)(k, params, batch) for k in both]
-  for x, each in zip(*map(jax.tree.leaves, found), strict=True):
+  both = (jax.tree.leaves(f(*arguments)) for f in (kind, losses.kind_of(kind)))
+  for x, each in zip(*both, strict=True):
     if not np.allclose(x.mean(), each.mean(), 1e-4, 1e-6, equal_nan=True):
       raise ValueError(
         'The loss returns a scalar that is not the mean over the samples of a '

@@ -85,10 +85,7 @@ def _of_model(
       f"no 'x': the model got a dict of {', '.join(inputs)}; name its input "
       "'x', or set label to the name of the labels."
     ) from e
-  if callable(loss):
-    loss_checks.check_kind(loss, model.apply, params, dataset.train)
-  else:
-    loss_checks.check_labels(loss, outputs, dataset.train, dataset.test)
+  loss_checks.check(loss, outputs, dataset.train, dataset.test)
 
   def values_fn(params: Params, batch: Batch, key: Key | None) -> Any:
     return loss_of(model.apply(params, losses.inputs(batch), key), batch)

@@ -116,7 +116,7 @@ def _checked(c, loaded, name, arrays) -> dict[str, np.ndarray]:
     sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
     apply = models.as_model(loaded.model).apply
     outputs = jax.eval_shape(apply, loaded.params, sample, None)
-    loss_checks.check_labels(c.loss, outputs, arrays)
+    loss_checks.check(c.loss, outputs, arrays)
   return arrays
 
 
