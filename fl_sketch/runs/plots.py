@@ -175,6 +175,9 @@ def plot(
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
   title = _title([group.config for group in grouped])
+  if seeds := sorted({len(group.rows) for group in grouped} - {1}):
+    counts = ' or '.join(map(str, seeds))
+    title += f'\nmeans of {counts} seeds; bands: 95 % intervals'
   panels = []
   for name in names:
     lines = []
@@ -257,8 +260,10 @@ def _labels(
   ways = [[f[0].name for f in folders]] * single + [algorithms]
   names = dict.fromkeys(name for c in configs for name in c)
   differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
+  unset = ', '.join(f'{name}=none' for name in differ)
   fields = [
     ', '.join(f'{name}={config[name]}' for name in differ if name in config)
+    or unset
     for config in configs
   ]
   return next(way for way in (*ways, fields) if len({*way}) == len(way))

@@ -48,6 +48,7 @@ def test_a_line_is_the_mean_plots_against_each_axis(x, size, folders, tmp_path):
   y = ['test_accuracy', 'train_loss']
   panels, _ = runs.plot(folders, path, x=x, y=y)
   ys = np.array([[0.1, 0.2, 0.4], [0.3, 0.2, 0.5], [0.2, 0.5, 0.3]])
+  assert 'means of 3 seeds; bands: 95 % intervals' in panels[0].title
   line, other = panels[0].lines
   np.testing.assert_allclose(line.x, size * np.array([2, 4, 6]))
   np.testing.assert_allclose(line.y, ys.mean(0))
@@ -61,6 +62,14 @@ def test_a_line_is_the_mean_plots_against_each_axis(x, size, folders, tmp_path):
   assert [*kept['runs'].values()] == [
     [str(folder) for folder in folders[:3]], [str(folders[3])],
   ]  # fmt: skip
+
+
+def test_a_line_of_unset_fields_has_a_label(tmp_path):
+  """Catches a line that the legend leaves out."""
+  folders = [write_run(tmp_path / f'{i}', [0.1], seed=i) for i in range(2)]
+  folders.append(write_run(tmp_path / 'other', [0.1], client_lr=0.3))
+  labels = [group.label for group in plots.groups(folders)]
+  assert labels == ['client_lr=none', 'client_lr=0.3']
 
 
 def test_a_sweep_stands_for_its_points(tmp_path):
