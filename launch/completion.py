@@ -15,21 +15,17 @@ from . import begin, configs, summaries
 
 _HERE = pathlib.Path(__file__).parent
 _FIELDS = pathlib.Path(utils.__file__).parents[1] / 'runs' / 'fields'
-# Read from the text of programs, since importing them takes seconds.
-_FLAG = re.compile(
-  r"(?:^ +'?|define\()(\w+)'?(?:=|: )(?:\((?!\$)|QUIET)", re.MULTILINE
-)
-_ABSL_FLAG = re.compile(r"DEFINE_\w+\(\s*'(\w+)'")
-_FIELD = re.compile(r'^  (\w+): .*(?:\n    .*)*?= field\(', re.MULTILINE)
+_FLAG = r"(?:^ +'?|define\()(\w+)'?(?:=|: )(?:\(|QUIET)|DEFINE_\w+\(\s*'(\w+)'"
+_FIELD = r'^  (\w+): .*(?:\n    .*)*?= field\('
 _ZSH = """\
 whence compdef >/dev/null || { autoload -U compinit && compinit; }
-autoload -U bashcompinit && bashcompinit"""
-_SCRIPT = """\
+autoload -U bashcompinit && bashcompinit
+"""
+_BASH = """\
 _fl_sketch() {{
   local words='' current="${{COMP_WORDS[COMP_CWORD]}}"
   case "$COMP_CWORD ${{COMP_WORDS[1]}}" in
-    '1 '*) words='{}' ;;
-{}
+    '1 '*) words='{}' ;;{}
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
@@ -42,31 +38,28 @@ def main(argv):
   if argv[1:] not in (['bash'], ['zsh']):
     sys.exit('Name the shell: fl-sketch completion bash, or zsh.')
   names = {x: x.replace('_', '-') for x in summaries(_HERE, 'main')}
-  cases = [
-    f"    *' {name}') words='{words(x)}' ;;" for x, name in names.items()
-  ]
-  if argv[1] == 'zsh':
-    print(_ZSH)
-  print(_SCRIPT.format(' '.join(names.values()), '\n'.join(cases)))
+  case = "\n    *' {}') words='{}' ;;".format
+  cases = ''.join(case(name, words(x)) for x, name in names.items())
+  start = _ZSH if argv[1] == 'zsh' else ''
+  print(start + _BASH.format(' '.join(names.values()), cases))
 
 
 def words(program: str) -> str:
   """Return the configs, flags and config fields that may follow a command."""
+  if program in ('completion', 'configs'):
+    return '--help'
+  # Read from texts: to import programs takes seconds.
   read = lambda name: (_HERE / f'{name}.py').read_text()
-  text = read(program)
-  calls = lambda function: re.search(rf'^(\w+ = )?{function}\(', text, re.M)
-  flags, known = ['help', *_FLAG.findall(text)], []
-  if program == 'bench':
-    flags += _ABSL_FLAG.findall(read('../benchmarks/__main__'))
-  if calls('define_folders'):
-    flags += _FLAG.findall(read('__init__'))
-  if calls('configs.define_flag'):
-    known, of_config = (
-      configs.names(program),
-      _ABSL_FLAG.findall(read('configs')),
-    )
-    flags += of_config[:1] if program == 'attack' else of_config
-  if known and program != 'attack':
-    for path in sorted(_FIELDS.glob('*.py')):
-      flags += [f'config.{x}' for x in _FIELD.findall(path.read_text())]
+  text, known = read(program), []
+  text += read('../benchmarks/__main__') if program == 'bench' else ''
+  text += read('__init__') if 'define_folders(' in text else ''
+  if 'configs.define_flag(' in text:
+    text, known = text + read('configs'), configs.names(program)
+  flags = ['help', *map(''.join, re.findall(_FLAG, text, re.MULTILINE))]
+  if program == 'attack':
+    flags = [x for x in flags if x not in ('config_help', 'plugins')]
+  elif known:
+    text = '\n'.join(path.read_text() for path in sorted(_FIELDS.glob('*.py')))
+    fields = re.findall(_FIELD, text, re.MULTILINE)
+    flags += [f'config.{name}' for name in fields]
   return ' '.join([*known, *(f'--{flag}' for flag in flags)])

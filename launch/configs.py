@@ -77,23 +77,16 @@ class _Parser(flags.ArgumentParser):
         raise ValueError(f"{name} has no function get_config(variant='').")
       config = make(*variant)
       config.lock()
-      _check_kind(name, config, self._command)
+      of_attack = 'objective' in config
+      if of_attack != (self._command == 'attack'):
+        other = 'attack' if of_attack else 'train'
+        raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
       _check_overrides(config)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       if isinstance(e, ValueError) and checks.is_refusal(e):
         sys.exit(f'Cannot load the config: {e}')
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
-
-
-def _check_kind(name: str, config: Any, command: str):
-  """Refuse a config of `attack` for another command, and the reverse."""
-  own = {'train': 'algorithm', 'attack': 'objective'}  # fields of one alone
-  for other, field in own.items():
-    if other != command and field in config:
-      raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
-  if own[command] not in config:
-    raise ValueError(f'{name} lacks {own[command]}; begin with `c = new()`.')
 
 
 def _check_overrides(config: Any):

@@ -91,7 +91,7 @@ def caveats(
 
 def published(
   config: Config, keeps_state: bool, test_of_clients: bool | None
-) -> dict[str, list[str]]:
+) -> tuple[list[str], list[str], list[str]]:
   """Return the columns and files without noise, and those to keep secret."""
   holds_out = config.client_holdout > 0 or config.personal_steps is not None
   is_seeded = config.noise_seed is not None
@@ -104,16 +104,14 @@ def published(
     files += ['best/*'] * bool(test_of_clients and config.keep_best)
   else:
     secret += ['checkpoints/client_rows/*'] * keeps_state
-  return {'columns': columns, 'files': files, 'secret': secret}
+  return columns, files, secret
 
 
 def _published(
   config: Config, keeps_state: bool, test_of_clients: bool | None
 ) -> str:
   """State what rows and files say of clients without noise."""
-  columns, files, secret = published(
-    config, keeps_state, test_of_clients
-  ).values()
+  columns, files, secret = published(config, keeps_state, test_of_clients)
   how = 'without noise' if config.shows_all else 'left out'
   text = {
     False: 'No training client holds the test set.',

@@ -25,13 +25,6 @@ class Row(NamedTuple):
   high: float
   holds: bool | None
 
-  def __str__(self):
-    limit = 'nothing is stated'
-    if self.exact is not None:
-      limit = f'stated: at most {self.exact:.4g}, holds: {self.holds}'
-    interval = f'{self.measured:.4g} in [{self.low:.4g}, {self.high:.4g}]'
-    return f'{self.quantity}: measured {interval}; {limit}'
-
 
 class Verification(NamedTuple):
   """The rows of `verify`, and whether none of them fails."""
@@ -40,7 +33,8 @@ class Verification(NamedTuple):
   ok: bool
 
   def __str__(self):
-    return '\n'.join(map(str, self.rows))
+    line = '{}: at most {}, measured {:.4g} in [{:.4g}, {:.4g}], holds: {}'
+    return '\n'.join(line.format(*row) for row in self.rows)
 
 
 def verify(
