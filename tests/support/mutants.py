@@ -151,6 +151,10 @@ MUTANTS = (
   Mutant('a masked loss is divided by the padded batch', 'models/losses.py',
     'count = mask.sum() if',
     'count = jnp.ones_like(mask).sum() if'),
+  Mutant('a loss that is a mean over the batch counts padding',
+    'models/losses.py',
+    'return jax.vmap(alone)(outputs, batch)',
+    "return {k: x + jnp.zeros(len(batch['y'])) for k, x in values.items()}"),
   # Privacy.
   Mutant('noise from the public key', 'privacy/mechanisms/private_mean.py',
     'return self.released(total, noise.server)',
