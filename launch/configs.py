@@ -11,6 +11,7 @@ import importlib
 import pathlib
 import re
 import sys
+import traceback
 import types
 from typing import Any
 
@@ -63,6 +64,11 @@ for _type, _parser in _PARSERS.items():
 _register(config_dict.ConfigDict, _CallParser())
 
 
+_ERRORS = (
+  AttributeError, ImportError, KeyError, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
+
+
 class _Parser(flags.ArgumentParser):
   """A parser of NAME[:ARGUMENT]; that of ml_collections reads only paths."""
 
@@ -76,16 +82,25 @@ class _Parser(flags.ArgumentParser):
       if make is None:
         raise ValueError(f"{name} has no function get_config(variant='').")
       config = make(*variant)
+      known = {*config} if isinstance(config, config_dict.ConfigDict) else {}
+      of_attack = 'objective' in known
+      if not (of_attack or 'plugins' in known):
+        raise ValueError(
+          f'get_config of {name} returns no `new()` with values.'
+        )
       config.lock()
-      of_attack = 'objective' in config
       if of_attack != (self._command == 'attack'):
         other = 'attack' if of_attack else 'train'
         raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
       _check_overrides(config)
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-      if isinstance(e, ValueError) and checks.is_refusal(e):
-        sys.exit(f'Cannot load the config: {e}')
-      raise RuntimeError(f'Cannot load the config {argument!r}.') from e
+    except _ERRORS as e:
+      place = ''
+      if not (isinstance(e, ValueError) and checks.is_refusal(e)):
+        frames = traceback.extract_tb(e.__traceback__)
+        lines = [f.lineno for f in frames if f.filename.endswith(name)]
+        place = f'{name}, line {lines[-1]}: ' if lines else f'{name}: '
+        place += f'{type(e).__name__}: '
+      sys.exit(f'Cannot load the config: {place}{" ".join(f"{e}".split())}')
     return config
 
 

@@ -168,6 +168,28 @@ def test_configs_of_other_commands_are_not_proposed():
       assert {*proposed} <= {*configs.names(command)}
 
 
+@pytest.mark.parametrize(('body', 'named'), [
+  ('return {}', 'get_config of {} returns no'),
+  ('return None', 'get_config of {} returns no'),
+  ('return ConfigDict({"rounds": 3})', 'get_config of {} returns no'),
+  ('import nothing_there', "{}, line 4: ModuleNotFoundError: No module named"),
+  ('return new(', "SyntaxError: '(' was never closed (own.py, line 4)"),
+  ('c = new(); c.rounds = "3"', '{}, line 4: TypeError: Could'),
+  ('c = new(); c.rouns = 3; return c', "'rouns'. Did you mean 'rounds'"),
+])  # fmt: skip
+def test_an_error_in_a_file_of_ones_own_is_a_line_with_its_place(
+  body, named, tmp_path
+):
+  """Catches 50 lines of frames around a slip of the user's."""
+  path = tmp_path / 'own.py'
+  start = 'from . import new', 'from ml_collections import ConfigDict'
+  path.write_text('\n'.join([*start, 'def get_config():', f'  {body}']))
+  done = harness.command('train', str(path))
+  assert done.returncode == 1
+  assert named.format(path) in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(('program', 'name', 'flags'), [
   ('train', QUICK, ['--config.rounds=2']),
   ('sweep', QUICK, ['--config.rounds=2', '--config.sweep.seed=(0, 1)']),
