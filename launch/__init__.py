@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import sys
+import traceback
 from typing import Any
 
 from absl import app, flags, logging
@@ -27,6 +28,10 @@ if sys.argv[0] == '-m' and _started.startswith(f'{__name__}.'):
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
 QUIET = False, 'Print warnings, errors and the last line only.'
+SLIPS = (
+  AttributeError, ImportError, KeyError, NameError, SyntaxError, TypeError,
+  ValueError,
+)  # fmt: skip
 _HELP = {'--help', '-h', '--helpfull'}
 
 
@@ -45,14 +50,12 @@ def parse_flags(argv):
   values = parser.parse_known_args(argv)[0].plugins
   if values and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
-  try:
-    # Before the config, which may name their parts.
-    for plugin in filter(None, ','.join(values).split(',')):
+  # Before the config, which may name their parts.
+  for plugin in filter(None, ','.join(values).split(',')):
+    try:
       plugins.load(plugin)
-  except ValueError as e:
-    if not checks.is_refusal(e):
-      raise
-    sys.exit(f'Cannot load a plug-in: {e}')
+    except SLIPS as e:
+      sys.exit(f'Cannot load a plug-in: {slip(e, plugin)}')
   try:
     return flags.FLAGS(argv)
   except flags.UnrecognizedFlagError as e:
@@ -66,6 +69,17 @@ def parse_flags(argv):
     said = re.sub(r"\\n|[\\']", ' ', f'{e}')  # a KeyError quotes its message
     text = f'Cannot set a config field: {said}'
   sys.exit(' '.join(text.split()))
+
+
+def slip(error: Exception, path: str) -> str:
+  """Return what is wrong in a file of the user's, with its place."""
+  text = ' '.join(f'{error}'.split())
+  if isinstance(error, ValueError) and checks.is_refusal(error):
+    return text
+  frames = traceback.extract_tb(error.__traceback__)
+  lines = [x.lineno for x in frames if x.filename.endswith(path)]
+  place = f'{path}, line {lines[-1]}' if lines else path
+  return f'{place}: {type(error).__name__}: {text}'
 
 
 def define_folders(workdir: str | None = None, unset: str = 'none') -> Any:

@@ -11,15 +11,14 @@ import importlib
 import pathlib
 import re
 import sys
-import traceback
 import types
 from typing import Any
 
 from absl import flags
-from fl_sketch.utils import checks, fields as fields_lib, plugins, registry
+from fl_sketch.utils import fields as fields_lib, plugins, registry
 from ml_collections import config_dict, config_flags
 
-from . import begin, summaries, unknown
+from . import SLIPS, begin, slip, summaries, unknown
 
 _TOP = pathlib.Path(__file__).parents[1]
 FOLDER = _TOP / 'configs'
@@ -64,11 +63,6 @@ for _type, _parser in _PARSERS.items():
 _register(config_dict.ConfigDict, _CallParser())
 
 
-_ERRORS = (
-  AttributeError, ImportError, KeyError, SyntaxError, TypeError, ValueError,
-)  # fmt: skip
-
-
 class _Parser(flags.ArgumentParser):
   """A parser of NAME[:ARGUMENT]; that of ml_collections reads only paths."""
 
@@ -93,14 +87,8 @@ class _Parser(flags.ArgumentParser):
         other = 'attack' if of_attack else 'train'
         raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
       _check_overrides(config)
-    except _ERRORS as e:
-      place = ''
-      if not (isinstance(e, ValueError) and checks.is_refusal(e)):
-        frames = traceback.extract_tb(e.__traceback__)
-        lines = [f.lineno for f in frames if f.filename.endswith(name)]
-        place = f'{name}, line {lines[-1]}: ' if lines else f'{name}: '
-        place += f'{type(e).__name__}: '
-      sys.exit(f'Cannot load the config: {place}{" ".join(f"{e}".split())}')
+    except SLIPS as e:
+      sys.exit(f'Cannot load the config: {slip(e, name)}')
     return config
 
 

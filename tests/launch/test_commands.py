@@ -173,6 +173,7 @@ def test_configs_of_other_commands_are_not_proposed():
   ('return None', 'get_config of {} returns no'),
   ('return ConfigDict({"rounds": 3})', 'get_config of {} returns no'),
   ('import nothing_there', "{}, line 4: ModuleNotFoundError: No module named"),
+  ('return old()', '{}, line 4: NameError'),
   ('return new(', "SyntaxError: '(' was never closed (own.py, line 4)"),
   ('c = new(); c.rounds = "3"', '{}, line 4: TypeError: Could'),
   ('c = new(); c.rouns = 3; return c', "'rouns'. Did you mean 'rounds'"),
@@ -188,6 +189,10 @@ def test_an_error_in_a_file_of_ones_own_is_a_line_with_its_place(
   assert done.returncode == 1
   assert named.format(path) in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
+  path = tmp_path / 'plugin.py'
+  path.write_text('import nothing_there')
+  done = harness.command('train', QUICK, f'--plugins={path}')
+  assert f'{path}, line 1: ModuleNotFoundError' in done.stderr
 
 
 @pytest.mark.parametrize(('program', 'name', 'flags'), [
