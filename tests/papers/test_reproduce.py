@@ -145,8 +145,8 @@ def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
   assert runs[1].folder == folder / 'points' / '001'
 
 
-def test_what_was_computed_is_found_again(tmp_path):
-  """Catches a key whose new name computes hours of runs again."""
+def test_what_was_computed_is_found_again(tmp_path, capsys):
+  """Catches hours of runs without a word, or again under a key's new name."""
   ws, calls = Workspace(tmp_path, 'quick'), []
   compute = lambda: calls.append(1) or {'n': len(calls)}
   assert ws.cached('a', {'x': (1, 2)}, compute) == {'n': 1}
@@ -154,6 +154,7 @@ def test_what_was_computed_is_found_again(tmp_path):
   with pytest.raises(ValueError, match='fields'):
     ws.cached('a', {'x': [1, 3]}, compute)
   assert len(calls) == 1
+  assert capsys.readouterr().err == f'Computing {ws.folder}/runs/a.json\n'
 
 
 @pytest.mark.parametrize(('grid', 'best', 'tuned', 'beyond'), [
