@@ -10,6 +10,7 @@ from unittest import mock
 import warnings
 
 from absl import flags
+from fl_sketch.data import sources
 from fl_sketch.data.natural import importing
 from fl_sketch.runs import config, sweep
 from generators import api
@@ -119,6 +120,8 @@ def test_the_first_commands_of_the_language_guide_have_a_text(
   page = DOCS / 'guides/language.md'
   exec(blocks(page, 'python')[0], {})
   first, second, *_ = commands(page)
+  with pytest.raises(sources.DataError, match='does not exist'):
+    importing.import_data('plays', 'nothing', 'store')
   data = importing.import_data(*first.arguments[:2], 'store')
   assert data.partition.population == checked_config(second).population
   counts = np.bincount(data.train['x'].ravel())

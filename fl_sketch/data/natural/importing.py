@@ -61,6 +61,8 @@ def import_data(
   options = {name: x for name, x in options.items() if x is not None}
   layouts = _layouts(path, kind)
   layout = next((x for x in tasks.KINDS[kind] if x in layouts), None)
+  if not path.exists():
+    raise DataError(f'{path} does not exist; name a file or folder.')
   if layout is None:
     expected = [*tasks.KINDS[kind]]
     raise DataError(f'{path} has no files of {kind=} in layout {expected}.')
