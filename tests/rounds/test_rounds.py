@@ -204,8 +204,9 @@ def test_a_client_whose_update_is_absurd_is_rejected(x, bound):
   state, metrics = cases.play(
     make, count=2, cohort_of=of(1, x), max_payload_norm=bound
   )
-  want, _ = cases.play(make, count=2, cohort_of=of(0, 1))
+  want, absent = cases.play(make, count=2, cohort_of=of(0, 1))
   assert metrics['rejected_clients'] == 1
+  assert metrics['train_loss'] == absent['train_loss']  # of those who remain
   assert metrics['finite']
   chex.assert_trees_all_equal(state, want)
 
