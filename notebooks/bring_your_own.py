@@ -82,7 +82,7 @@ c = config.Config(
   delta=1e-4,
   eval_every=5,
 )
-exp = runs.assemble(c, mine, mine.partition)
+exp = runs.build(c, problem=mine)
 statement = exp.guarantee.statement
 print(f'epsilon {statement.epsilon:.2f} at delta {statement.delta:g}')
 
@@ -133,7 +133,7 @@ c = config.Config(
   final_server_lr=1e-3,
   eval_every=5,
 )
-errors = train(runs.assemble(c, plain, plain.partition))
+errors = train(runs.build(c, problem=plain))
 
 # %% [markdown]
 # ## Results

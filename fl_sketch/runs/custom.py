@@ -22,7 +22,7 @@ def problem(
   label: str | None = None,
   seed: int = 0,
 ) -> problem_lib.Problem:
-  """Build a problem, with its partition, for `runs.assemble`.
+  """Build a problem, with its partition, for `runs.build`.
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
   >>> client = {'x': jnp.ones((3, 2)), 'y': jnp.ones(3)}
