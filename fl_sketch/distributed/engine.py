@@ -115,21 +115,22 @@ def from_algorithm(
       root = jax.random.fold_in(root, lax.axis_index(sharded_axes))
     keys = keys_lib.round_keys(root, state.step)
     clients = keys_lib.for_lanes(keys, jnp.arange(size)).client
-    encode, protocol, server = _unwrap(state[1:], sharded_axes)
+    old = encode, protocol, server = _unwrap(state[1:], sharded_axes)
     comm = workers.Workers(axis, clients, size)
     payload, encode = _encode(
       algorithm, grads, params, encode, protocol, keys, axis
     )
-    protocol = comms.clear_bills(protocol)
     shared, protocol, finite = _send(
       algorithm, payload, grads, protocol, params, keys, comm
     )
     moved, server = algorithm.server.update(shared, server, params, keys=keys)
-    new = wrap(state.step + 1, encode, protocol, server)
     finite &= all_finite(moved)
-    parts = optax.tree.where(finite, new[1:], state[1:])
+    new = encode, protocol, server
+    encode, protocol, server = optax.tree.where(finite, new, old)
+    protocol = comms.clear_bills(protocol)  # which nobody reads here
     moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
-    return optax.tree.cast_like(moved, updates), State(new.step, *parts)
+    new = wrap(state.step + 1, encode, protocol, server)
+    return optax.tree.cast_like(moved, updates), new
 
   return optax.GradientTransformationExtraArgs(init, update)
 

@@ -2,6 +2,7 @@
 
 import compressor_cases as cases
 from fl_sketch import algorithms, codecs, distributed, rounds, sketches
+from fl_sketch.distributed import variation
 from fl_sketch.rounds.algorithm import Hyper
 import jax
 from jax import flatten_util
@@ -77,9 +78,11 @@ def test_devices_and_vmap_agree(case):
 
 @pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
 def test_no_floats_of_the_model_travel(case):
-  """Catches an average of decoded payloads, which travels as floats."""
-  mesh = jax.sharding.AbstractMesh((4,), ('data',))
-  sent = distributed.bytes_per_step(cases.mean_over(case), cases.PARAMS, mesh)
+  """Catches decoded payloads that travel, and a mean that a step refuses."""
+  mesh, tx = jax.sharding.AbstractMesh((4,), ('data',)), cases.mean_over(case)
+  sent = distributed.bytes_per_step(tx, cases.PARAMS, mesh)
+  specs = distributed.state_specs(tx, cases.PARAMS, mesh)
+  variation.check_copies(tx, cases.PARAMS, mesh, P(), specs)
   text, both_ways = case
   if text.split('(')[0] in ('dense', 'identity'):
     assert sent.out >= 4 * cases.D  # n = 4: at least an all-reduce of floats
@@ -167,13 +170,16 @@ def test_half_precision_is_averaged_in_float32():
 
 
 def test_two_means_of_a_chain_draw_for_themselves():
-  """Catches the same coordinates twice: 100 times a number, not 10 times."""
+  """Catches the same coordinates twice, and state that differs by a NaN."""
   mean = lambda axis: distributed.mean_over(axis, 'rand_k(k=0.1)')
   tx = optax.chain(mean('a'), mean('b'))
   one = lambda g: tx.update(g, tx.init(g))[0]
   both = jax.jit(jax.vmap(jax.vmap(one, axis_name='a'), axis_name='b'))
   kept = (both(jnp.ones((1, 1, 100))) > 0).sum()
-  assert kept < 10
+  assert kept < 10  # not the same ten
+  mesh, params = jax.sharding.AbstractMesh((2, 2), ('a', 'b')), jnp.ones(100)
+  specs = distributed.state_specs(tx, params, mesh)
+  variation.check_copies(tx, params, mesh, P(), specs)
 
 
 @pytest.mark.parametrize('wrap', [

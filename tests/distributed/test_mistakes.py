@@ -157,6 +157,7 @@ def test_a_step_deletes_what_it_is_given_if_it_may(donate):
   tx = optax.chain(mean, optax.contrib.schedule_free(sgd, 0.1))
   train_step = distributed.train_step(loss, tx, MESH, donate=donate)
   params = jax.device_put(PARAMS, jax.NamedSharding(MESH, P()))
-  given = params, init(tx, params, MESH)
-  train_step(*given, {'x': X})
-  assert {x.is_deleted() for x in jax.tree.leaves(given)} == {donate}
+  state = init(tx, params, MESH)
+  train_step(params, state, {'x': X})
+  used = jax.tree.leaves((params, state[1]))
+  assert {x.is_deleted() for x in used} == {donate}
