@@ -143,7 +143,7 @@ def check_folders():
   """Refuse a folder of a flag that cannot be made."""
   for name in {'workdir', 'to', 'state'} & {*flags.FLAGS}:
     path = pathlib.Path(flags.FLAGS[name].value or '').absolute()
-    there = next(x for x in (path, *path.parents) if x.exists())
+    there = next(x for x in (path, *path.parents) if os.path.exists(x))
     if not there.is_dir() or (there != path and not os.access(there, os.W_OK)):
       sys.exit(f'{path} cannot be made in {there}; set another --{name}.')
 

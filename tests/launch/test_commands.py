@@ -84,7 +84,7 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
     ['import-data', 'femnist', 'x', '--to=/dev/null/x'],
     [*SITE[:-1], '--state=/dev/null/x'],
   )),
-  (['train', QUICK, '--init_from=none'], 'none'),
+  (['train', QUICK, '--init_from=none'], 'no run in it'),
   (['bench', '--rouns'], 'rouns'),
   (['completion', 'fish'], 'bash, or zsh'),
   (['plot'], 'at least one workdir'),
