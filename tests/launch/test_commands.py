@@ -196,7 +196,8 @@ def test_an_error_in_a_file_of_ones_own_is_a_line_with_its_place(
 
 
 @pytest.mark.parametrize(('program', 'name', 'flags'), [
-  ('train', QUICK, ['--config.rounds=2']),
+  pytest.param('train', QUICK, ['--config.rounds=2'],
+    marks=pytest.mark.nightly),
   ('sweep', QUICK, ['--config.rounds=2', '--config.sweep.seed=(0, 1)']),
   ('reproduce', 'S2-Tab1:quick', []),
 ])  # fmt: skip

@@ -114,7 +114,7 @@ def built(fields):
   yield [re.sub('0x[0-9a-f]+', '', text) for text in texts]  # addresses
 
 
-@pytest.mark.representatives('base0-others0')  # most fields
+@pytest.mark.nightly
 @pytest.mark.parametrize(('base', 'others'), OTHERS)
 def test_another_value_makes_another_experiment(base, others, unproven):
   """Catches a field that is read, checked and printed, but has no effect."""
