@@ -100,18 +100,10 @@ def compare(
   The twin has the same settings without compression, see `dense_twin`. Seeds
   and clients of a round are those of every method, rates are not tuned.
 
-  Args:
-    model: this and `clients`, `test`, `loss`, `progress` are those of `train`.
-    clients: see there.
-    test: see there.
-    methods: names of algorithms, or fields of each method by its label, such as
-      {'one bit': {'codec': 'eden(rotate=False)'}}.
-    loss: see there.
-    label: see there.
-    folder: gets a folder for each run, from which the same call resumes, and
-      comparison.png; None keeps no file.
-    progress: see there.
-    fields: of every method, as of `train`.
+  `methods` are names of algorithms, or fields of each method by its label, such
+  as {'one bit': {'codec': 'eden(rotate=False)'}}; `fields` are of every method.
+  `folder` gets a folder for each run, from which the same call resumes, and
+  comparison.png. The other arguments are those of `train`.
 
   Raises what `train` raises; ConfigError for private fields, since every method
   would spend privacy of the same clients.
