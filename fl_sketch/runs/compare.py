@@ -112,17 +112,17 @@ def compare(
   if not isinstance(methods, Mapping):
     methods = {name: {'algorithm': name} for name in methods}
   configs = {
-    label: Config.from_mapping(usual(problem, {**fields, **own}))
-    for label, own in methods.items()
+    name: Config.from_mapping(usual(problem, {**fields, **own}))
+    for name, own in methods.items()
   }
   configs.setdefault(DENSE, dense_twin(next(iter(configs.values()))))
   with tempfile.TemporaryDirectory() as unkept:
     where = pathlib.Path(unkept if folder is None else folder)
     results = {}
-    for label, config in configs.items():
+    for name, config in configs.items():
       exp = build(config, problem=problem)
-      results[label] = loop.train(exp, where / label, progress=progress)
-    folders = {label: where / label for label in configs}
+      results[name] = loop.train(exp, where / name, progress=progress)
+    folders = {name: where / name for name in configs}
     table, figure = pictured(folders, where / 'comparison.png')
   return Comparison(results, table, figure)
 

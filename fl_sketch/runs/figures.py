@@ -26,7 +26,7 @@ _METHODS = {
   '#cc79a7': 'SparseLoCo; onebit_adam; decomfl',
   '#e69f00': 'FetchSGD; FedEx-LoRA; SCAFFOLD',
   '#56b4e9': 'SAFL, one bit; FS-PRIVIX=fedsketch_privix; FSGATE-PRIVIX',
-  '#000000': 'FedAdam, dense=fedadam=fedavg_adam',
+  '#000000': 'FedAdam, dense=fedadam=fedavg_adam=dense',
   '#8c8c8c': 'PowerSGD; FedAvg; FedSGD; fedprox',
   '#882255': 'preconditioned momentum, one bit both ways; diffsketch; ef21;'
   'FedAvg, AdamW on clients; FS-HEAPRIX, literal',

@@ -87,8 +87,8 @@ def line(label: str, runs: Sequence[Sequence[Row]], x: str, y: str) -> Line:
   if not common:
     names = ', '.join(dict.fromkeys(k for row in runs[0] for k in row))
     raise ValueError(
-      f'No round has {y!r} in all {len(runs)} runs {label!r}; plot fewer of '
-      f'them, or set y to one of {names}.'
+      f'No round has {y!r} in all runs of a line; set y to one of {names}, or '
+      'plot fewer runs.'
     )
   points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
   xs, ys = np.moveaxis(np.array(points, float), -1, 0)
@@ -243,7 +243,8 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
 def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
   for folder in map(pathlib.Path, runs):
     if (folder / 'points.jsonl').exists():
-      yield from sorted((folder / 'points').iterdir())
+      points = (folder / 'points').iterdir()
+      yield from sorted(points, key=lambda point: int(point.name))
     else:
       yield folder
 
