@@ -13,10 +13,10 @@ Arrays = Mapping[str, np.ndarray]
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
   """Convert the data of clients to NumPy arrays, by client name or index."""
-  if not len(clients):
-    raise ValueError('clients is empty; give the arrays of at least one.')
   if not isinstance(clients, Mapping):
     clients = dict(enumerate(clients))
+  if not clients:
+    raise ValueError('clients is empty; give the arrays of at least one.')
   return {name: read(f'client {name!r}', x) for name, x in clients.items()}
 
 
@@ -75,6 +75,7 @@ def check(
     for name, x in arrays.items():
       if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
         raise ValueError(f'{who}: {name!r} is {x.dtype}, not numbers.')
+      _check_range(who, name, x)
       is_column = label not in (None, name) and x.ndim == 1
       kind, expected = (_kind(x, is_column) for x in (x, test[name]))
       if kind != expected:
@@ -82,6 +83,22 @@ def check(
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
     if len({*lengths.values()}) != 1 or not min(lengths.values()):
       raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
+
+
+def _check_range(who: str, name: str, x: np.ndarray):
+  """Refuse 64-bit numbers that 32 bits would change beyond rounding."""
+  dtype = np.dtype(jax.dtypes.canonicalize_dtype(x.dtype))
+  if x.dtype == dtype or not x.size or x.dtype.kind not in 'iuf':
+    return
+  limits = np.iinfo(dtype) if x.dtype.kind in 'iu' else np.finfo(dtype)
+  finite = x[np.isfinite(x)]
+  if (
+    finite.size and not limits.min <= finite.min() <= finite.max() <= limits.max
+  ):
+    raise ValueError(
+      f'{who}: {name!r} has numbers beyond {dtype}, in which JAX computes; '
+      'subtract an offset, or scale them.'
+    )
 
 
 def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:

@@ -68,6 +68,11 @@ def state_specs(
 
   def spec(path, x):
     if is_worker(x):
+      if lacking := {*x.axes} - {*mesh.axis_names}:
+        raise ValueError(
+          f'{sorted(lacking)} of tx must be axes of the mesh, which has '
+          f'{mesh.axis_names}.'
+        )
       return PerWorker(P(x.axes), x.axes)
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
     return next((s for p, shape, s in known if shape == x.shape and of(p)), P())

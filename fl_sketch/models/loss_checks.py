@@ -1,6 +1,6 @@
 """Check that labels, and losses of the user's own, suit a model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fl_sketch.models import losses
 from fl_sketch.utils.types import Tree
@@ -10,9 +10,15 @@ import numpy as np
 
 
 def check(
-  loss: str | losses.Kind, outputs: Tree, *parts: Mapping[str, np.ndarray]
+  loss: str | losses.Kind,
+  outputs: Tree,
+  *parts: Mapping[str, np.ndarray],
+  holder: Callable[[np.ndarray], str | None] | None = None,
 ):
-  """Check a loss and labels of clients and test against outputs of a sample."""
+  """Check a loss and labels of clients and test against outputs of a sample.
+
+  `holder` names the client of the first of the samples that are marked.
+  """
   if loss not in losses.OF_LABELS:
     kind = loss if callable(loss) else losses.REGISTRY.entry(loss).factory
     return _check_own(kind, outputs, parts[0])
@@ -38,13 +44,15 @@ def check(
   if loss == 'regression':
     return
   top = 1 if loss == 'multilabel' else shape[-1] - 1
-  for y in labels:
+  for i, y in enumerate(labels):
     # In sequences any label below 0 is padding; a NaN is in no range.
-    wrong = y[~((y <= top) & ((y >= 0) | is_sequence))]
-    if wrong.size:
+    wrong = ~((y <= top) & ((y >= 0) | is_sequence))
+    if wrong.any():
+      marks = np.asarray(wrong.reshape(len(y), -1).any(1))
+      who = holder(marks) if holder and i == 0 else None
       raise ValueError(
-        f"labels 'y' such as {wrong[0]} must be in 0 to {top}, the outputs of "
-        'the model.'
+        f"{f'{who}: ' if who else ''}labels 'y' such as {y[wrong][0]} must be "
+        f'in 0 to {top}, the outputs of the model.'
       )
 
 

@@ -36,6 +36,8 @@ def build(
   and DataError if the dataset is missing or cannot be read.
   """
   if not isinstance(config, Config):
+    if problem is not None:  # whose inputs nothing standardizes
+      config = {'standardize': False, **config}
     config = Config.from_mapping(config)
   if problem is None:
     folder = None if data_dir is None else os.fspath(data_dir)

@@ -111,11 +111,16 @@ def compare(
   problem = custom.problem(model, clients, test, loss=loss, label=label)
   if not isinstance(methods, Mapping):
     methods = {name: {'algorithm': name} for name in methods}
+  if DENSE in methods or not methods:
+    raise ValueError(
+      f'methods={[*methods]} must name one at least, and none {DENSE!r}, which '
+      'the dense twin is called.'
+    )
   configs = {
     name: Config.from_mapping(usual(problem, {**fields, **own}))
     for name, own in methods.items()
   }
-  configs.setdefault(DENSE, dense_twin(next(iter(configs.values()))))
+  configs[DENSE] = dense_twin(next(iter(configs.values())))
   with tempfile.TemporaryDirectory() as unkept:
     where = pathlib.Path(unkept if folder is None else folder)
     results = {}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fl_sketch import models
-from fl_sketch.data import from_clients
+from fl_sketch.data import from_clients, own_arrays
 from fl_sketch.data.sources import Dataset
 from fl_sketch.models import loss_checks, losses
 from fl_sketch.runs import problem as problem_lib
@@ -85,7 +85,8 @@ def _of_model(
       f"no 'x': the model got a dict of {', '.join(inputs)}; name its input "
       "'x', or set label to the name of the labels."
     ) from e
-  loss_checks.check(loss, outputs, dataset.train, dataset.test)
+  holder = lambda marks: own_arrays.holder(marks, dataset.partition)
+  loss_checks.check(loss, outputs, dataset.train, dataset.test, holder=holder)
 
   def values_fn(params: Params, batch: Batch, key: Key | None) -> Any:
     return loss_of(model.apply(params, losses.inputs(batch), key), batch)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import contextlib
+import math
 import os
 import pathlib
 import tempfile
@@ -279,10 +280,22 @@ class _Run:
       try:
         record = self.log.record(first + i, cohort, by_round[i])
       except log.DivergedError as e:
-        where = f'{self.files.folder}/checkpoints/{self.store.newest}'
-        raise log.DivergedError(
-          f'{e}. Try a smaller server_lr or client_lr. Last checkpoint: {where}'
-        ) from None
+        text = f'{e}. Try a smaller server_lr or client_lr.'
+        if self.store.newest is not None:
+          where = f'{self.files.folder}/checkpoints/{self.store.newest}'
+          text += f' Last checkpoint: {where}'
+        elif first + i == 0:
+          text += ' Or some label or id is not one of the model.'
+        raise log.DivergedError(text) from None
+      is_nan = math.isnan(record.get('train_loss', 0))
+      if (
+        is_nan
+        and (cohort.weight > 0).any()
+        and record.get('rejected_clients') == 0
+      ):
+        progress_lib.note_once(
+          'The training loss is NaN: some sample or label does not suit it.'
+        )
       if evaluate and i == len(cohorts) - 1:
         record |= self.player.evaluate()[0]
       config, done = self.exp.config, first + i + 1

@@ -44,7 +44,7 @@ def test_every_form_of_data_is_its_arrays(form):
   clients = {'anna': arrays(2), 'emil': arrays(5)}
   given = {name: form(x) for name, x in clients.items()}
   made = data.from_clients(given, form(arrays(3)))
-  want = data.from_clients([*clients.values()], arrays(3))
+  want = data.from_clients(iter(clients.values()), arrays(3))
   chex.assert_trees_all_equal((made.train, made.test), (want.train, want.test))
   np.testing.assert_array_equal(made.partition.offsets, [0, 2, 7])
 
@@ -55,6 +55,9 @@ test_what_is_no_data_is_refused = refused(
   lambda clients: data.from_clients(clients, arrays(3)),
   ({'emil': WORDS}, 'emil'), ([arrays(2), RAGGED], 'client 1'),
   ([arrays(2)['x']], 'client 0'), ([arrays(2), arrays(0)], 'client 1'),
+  # JAX would wrap the first, and make the second infinite.
+  ([arrays(2), arrays(2, y=np.array([0, 2**40]))], 'client 1.* int32'),
+  ([arrays(2, x=np.full((2, 3), 1e300))], 'client 0.* float32'),
 )  # fmt: skip
 
 

@@ -153,7 +153,7 @@ cross_entropy = losses.softmax_cross_entropy
 
 # Labels that would be broadcast, and functions without a value of each sample.
 @pytest.mark.parametrize(('model', 'other', 'loss', 'name'), [
-  (LINEAR, {'y': np.array([1, 2, 3])}, 'cross_entropy', 'labels'),
+  (LINEAR, {'y': np.array([1, 2, 3])}, 'cross_entropy', 'client 0: labels'),
   (LINEAR, {'y': np.zeros((3, 1), int)}, 'cross_entropy', 'labels'),
   (LINEAR, {}, 'regression', 'labels'),
   (LINEAR, {}, 'tokens', 'outputs'),
