@@ -153,7 +153,8 @@ def to_run():
       continue
     arguments = [a for a in command.arguments if not a.startswith('--workdir')]
     for i, argument in enumerate(arguments):
-      if re.match('--config=|[^-]', argument) and ':' not in argument:
+      # The configs of examples have no variants, and their commands few rounds.
+      if re.match(r'(--config=|[^-])[^:]*(?<!\.py)$', argument):
         arguments[i] += ':quick'
     marks = [pytest.mark.long] if command.program == 'attack' else []
     cases[(command.program, *arguments)] = pytest.param(
