@@ -60,6 +60,8 @@ def verify(
   stated, size = op.properties, base.dimension(d)
   if draws < 100 or size < 2:
     raise ValueError(f'{draws=} must be >= 100, and d={size} >= 2.')
+  if not isinstance(stated, base.Properties):
+    raise ValueError(f'{op}: properties must be Properties, got {stated!r}.')
   zeros = lambda leaf: jnp.zeros(base.leaf_type(leaf).shape, jnp.float32)
   tree = np.zeros(size) if isinstance(d, int | np.integer) else d
   like = jax.tree.map(zeros, tree)

@@ -78,6 +78,12 @@ class Short(sketches.ams):
     return jnp.zeros(3)
 
 
+class Silent(sketches.ams):
+  """An operator that states nothing."""
+
+  properties = None
+
+
 class Long(sketches.ams):
   """An operator whose sums over clients begin with another table."""
 
@@ -102,7 +108,10 @@ class ShortCodec(type(codecs.make('sign'))):
 @pytest.mark.usefixtures('own_parts')
 def test_shapes_that_do_not_suit_are_refused():
   """Catches a trace of JAX, and a table of sums that is taken for zero."""
-  for kind, name in (Short, 'desketch'), (Long, 'zero_table'), (Ones, 'zero'):
+  for kind, name in (
+    (Short, 'desketch'), (Long, 'zero_table'), (Ones, 'zero'),
+    (Silent, 'properties'),
+  ):  # fmt: skip
     with pytest.raises(ValueError, match=f'{kind.__name__}.*{name}'):
       sketches.verify(kind(16), 64, KEY)
   sketches.register(Short)
