@@ -123,10 +123,8 @@ def server_step(
     decay = optax.scale_by_schedule(schedule) if schedule else optax.identity()
     rate = optax.scale_by_learning_rate(hp.server_lr)
     return optax.chain(optimizer.tx, decay, rate)
-  given, rate = (
-    f'server_optimizer={fields.shown(server_optimizer)}',
-    hp.server_lr,
-  )
+  given = f'server_optimizer={fields.shown(server_optimizer)}'
+  rate = hp.server_lr
   if schedule is not None:
     given += ' with a schedule'
     rate = lambda count: hp.server_lr * schedule(count)

@@ -102,7 +102,7 @@ def _check_range(who: str, name: str, x: np.ndarray):
 
 
 def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:
-  """Rename the labels 'y', and columns, or else a single array, 'x'."""
+  """Rename the labels to 'y'; make the other columns, or one array, 'x'."""
   rest = {name: arrays[name] for name in names if name != label}
   if all(x.ndim == 1 for x in rest.values()):
     rest = {'x': np.stack([*rest.values()], axis=-1, dtype=np.float32)}

@@ -102,7 +102,7 @@ def bytes_per_step(
 def traced_update(
   tx: optax.GradientTransformation, params: Params, mesh: Mesh, specs: Tree
 ) -> tuple[core.ClosedJaxpr, Tree, Tree]:
-  """Trace `tx.update` on a device: (program, types of results, of arguments).
+  """Trace `tx.update` for one device: (jaxpr, result types, argument types).
 
   The arguments are (gradients, state, parameters).
   """

@@ -1,4 +1,4 @@
-"""Check that what workers share stays equal on all of them.
+"""Check that replicated parameters and state stay equal on all workers.
 
 It follows the program of an update from the gradients, which differ by worker,
 through loops and branches, where the types of `jax.shard_map` stop at a loop

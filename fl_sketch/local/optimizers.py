@@ -28,7 +28,7 @@ _UNSUPPORTED = {
 
 
 def of_optax() -> dict[str, Factory]:
-  """Return the optimizers of optax that a learning rate makes, by name."""
+  """Return the optimizer factories of optax that take a learning rate."""
   return {
     name: factory
     for name, factory in sorted({**vars(contrib), **vars(optax)}.items())

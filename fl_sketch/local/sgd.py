@@ -161,7 +161,7 @@ def draws(loss_fn: LossFn, key: Key | None, steps: int) -> dict[str, Key]:
 def in_turn(
   batches: Tree, steps: int
 ) -> tuple[Tree, Callable[[jax.Array], Tree]]:
-  """Return (xs of a scan over `steps`, x -> its batch); batches repeat."""
+  """Return inputs of a scan over `steps`, and input -> batch, cyclically."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:
     return batches, lambda batch: batch

@@ -1,4 +1,4 @@
-"""Run a config, keep it in a folder, sweep it, look at it.
+"""Train the run of a config, store it in a workdir, sweep and plot runs.
 
 `config` and `fields` are the settings of a run; `problem`, `method` and `build`
 make data, model, algorithm and guarantee of it, an `experiment`. `loop` trains

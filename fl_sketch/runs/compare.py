@@ -15,6 +15,7 @@ from fl_sketch.runs.config import Config, switched
 from fl_sketch.runs.metrics import BYTES, Row, read_metrics
 from fl_sketch.runs.problem import Problem
 from fl_sketch.utils import extras, progress as progress_lib
+import jax
 
 DENSE = 'dense'  # the label of the dense twin
 _CLIENTS, _ROUNDS, _EVALUATIONS = 20, 100, 20  # of a run by default
@@ -116,18 +117,20 @@ def compare(
       f'methods={[*methods]} must name one at least, and none {DENSE!r}, which '
       'the dense twin is called.'
     )
-  configs = {
-    name: Config.from_mapping(usual(problem, {**fields, **own}))
+  exps = {
+    name: build(usual(problem, {**fields, **own}), problem=problem)
     for name, own in methods.items()
   }
-  configs[DENSE] = dense_twin(next(iter(configs.values())))
+  # Of every method, so that none of them may be private.
+  twin, *_ = [dense_twin(exp.config) for exp in exps.values()]
+  exps[DENSE] = build(twin, problem=problem)
   with tempfile.TemporaryDirectory() as unkept:
     where = pathlib.Path(unkept if folder is None else folder)
-    results = {}
-    for name, config in configs.items():
-      exp = build(config, problem=problem)
-      results[name] = loop.train(exp, where / name, progress=progress)
-    folders = {name: where / name for name in configs}
+    folders = {name: where / name for name in exps}
+    results = {
+      name: loop.train(exp, folders[name], progress=progress)
+      for name, exp in exps.items()
+    }
     table, figure = pictured(folders, where / 'comparison.png')
   return Comparison(results, table, figure)
 
@@ -137,12 +140,15 @@ def train_twin(
 ) -> str:
   """Train the dense twin of the run in a folder, in `folder`/dense.
 
-  Draw both into `folder`/comparison.png; return their table. Raises what
+  Draw both into `folder`/comparison.png; return their table, '' in processes
+  but the first. Raises what
   `dense_twin` and `runs.train` raise.
   """
   folder = pathlib.Path(folder)
   twin = build(dense_twin(config), data_dir)
   loop.train(twin, folder / DENSE)
+  if jax.process_index() > 0:
+    return ''
   folders = {config.algorithm: folder, DENSE: folder / DENSE}
   return pictured(folders, folder / 'comparison.png')[0]
 
@@ -158,7 +164,7 @@ def usual(problem: Problem, fields: Mapping[str, Any]) -> dict[str, Any]:
   added = {
     'population': population, 'cohort': min(population, _CLIENTS),
     'rounds': rounds, 'eval_every': max(1, rounds // _EVALUATIONS),
-    'algorithm': algorithm, 'standardize': False,
+    'algorithm': algorithm,
   }  # fmt: skip
   if algorithm == 'safl':
     added |= {'server_optimizer': 'adam', 'server_lr': 0.01}

@@ -96,7 +96,7 @@ def check_data(problem: Problem, partition: Partition):
 
 
 def check_sizes(config: Config, partition: Partition):
-  """Refuse rounds of which the indices of samples exceed the memory."""
+  """Raise ConfigError if a round's sample indices exceed the host memory."""
   samples = config.local_steps * config.batch_size or partition.largest
   need, have = 8 * config.selected * samples, devices.host_memory()
   if have is not None and need > have:

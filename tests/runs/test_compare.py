@@ -89,6 +89,8 @@ def test_a_private_method_has_no_twin():
   noise = {'noise_multiplier': 1.0, 'clip_norm': 1.0, 'delta': 0.1}
   with pytest.raises(ValueError, match='no dense twin'):
     fl_sketch.compare(*OWN, **QUIET | noise)
+  with pytest.raises(ValueError, match='no dense twin'):
+    fl_sketch.compare(*OWN, {'public': {}, 'private': noise}, **QUIET)
 
 
 def test_the_twin_has_its_name_alone():
