@@ -41,11 +41,17 @@ def map_clients(
     clients_per_step = default_clients_per_step()
   if present is not None and clients_per_step == 1:
     fn = _where_present(fn, present)
-  size = None if clients_per_step == 1 else clients_per_step
-  loop = lambda lanes: jax.lax.map(fn, lanes, batch_size=size)
-  if clients_per_step is None:
-    loop = jax.vmap(fn)
-  return marks.by_client(unchecked(loop)(marks.by_client(lanes, None)))
+  size, many = clients_per_step, marks.by_lane(fn)
+  step = lambda total, chunk: (total, many(chunk))
+
+  def loop(lanes):
+    if size == 1:
+      return jax.lax.map(fn, lanes)
+    if size is None:
+      return many(lanes)
+    return _scan_chunks(step, None, lanes, size)[1]
+
+  return marks.by_client(unchecked(loop)(lanes))
 
 
 def sum_over_lanes(
@@ -68,13 +74,16 @@ def sum_over_lanes(
     return term(decoded, weight), rest
 
   def many(chunk):
-    terms, rest = jax.vmap(one)(chunk)
+    terms, rest = marks.by_lane(one)(chunk)
     return jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), terms), rest
 
   alone = clients_per_step == 1
   work = one if alone else many
   if present is not None:
-    any_present = lambda chunk: jax.vmap(present)(chunk).any()
+    # Without it a chunk adds 0 anyway, and tells nothing of its clients.
+    any_present = lambda chunk: marks.by_client(
+      jax.vmap(present)(chunk).any(), None
+    )
     work = _where_present(work, present if alone else any_present)
 
   def step(total, chunk):
@@ -82,15 +91,13 @@ def sum_over_lanes(
     return jax.tree.map(jnp.add, total, term), rest
 
   def loop(lanes):
-    count = jax.tree.leaves(lanes)[0].shape[0]
     zeros = _zeros(shapes)
     if alone:
       return jax.lax.scan(step, zeros, lanes)
-    if clients_per_step is None or clients_per_step >= count:
+    if clients_per_step is None:
       return step(zeros, lanes)
     return _scan_chunks(step, zeros, lanes, clients_per_step)
 
-  lanes = marks.by_client(lanes, None)
   first = jax.tree.map(lambda x: type_of(x).update(shape=x.shape[1:]), lanes)
   # Work is traced here once, and once in its loop: a trace takes long.
   with outside_mesh():
@@ -112,6 +119,8 @@ def _zeros(shapes):
 def _scan_chunks(step, total, lanes, size):
   """Scan `step` over chunks of `size` lanes, then over the remaining lanes."""
   count = jax.tree.leaves(lanes)[0].shape[0]
+  if size >= count:
+    return step(total, lanes)
   whole = count - count % size
   chunk = lambda x: x[:whole].reshape((-1, size, *x.shape[1:]))
   total, rest = jax.lax.scan(step, total, jax.tree.map(chunk, lanes))

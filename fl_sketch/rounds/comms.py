@@ -13,6 +13,7 @@ from collections.abc import Callable
 import math
 from typing import NamedTuple
 
+from fl_sketch.rounds import marks
 from fl_sketch.utils.types import Payload, Tree
 import jax
 import jax.numpy as jnp
@@ -134,7 +135,7 @@ class Comm(abc.ABC):
 
     Client state may depend on sums through announcements alone.
     """
-    return tree
+    return marks.published(tree, 'an announcement')
 
   def cond(
     self, predicate: jax.Array, on_true: Callable[..., Tree],

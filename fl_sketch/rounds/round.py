@@ -10,6 +10,7 @@ from fl_sketch.rounds import (
   comms,
   fates,
   keys as keys_lib,
+  marks,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Metrics, StatefulLocal
 from fl_sketch.rounds.mesh import pad, shardings_over
@@ -204,13 +205,16 @@ def cohort_step(
     population = max(map(len, comms.client_rows(state)), default=0)
     size = len(cohort.ids)
     cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
+    cohort = cohort._replace(ids=marks.distinct(cohort.ids))
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
       # A weight above 1 would be a contribution above the bound.
       cohort = cohort._replace(weight=jnp.sign(cohort.weight))
     rows = old = state.encode, comms.clear_bills(state.protocol)
     if rows_of == 'population':
-      take = lambda rows: rows.at[cohort.ids].get(mode='fill', fill_value=0)
+      take = lambda rows: rows.at[cohort.ids].get(
+        mode='fill', fill_value=0, wrap_negative_indices=False
+      )
       rows = comms.map_per_client(take, old)
     specs, lanes = comms.specs(rows), P(comms.SHARD)
     inputs = P(), P(), specs, lanes, P(), P(), P()
@@ -219,13 +223,15 @@ def cohort_step(
       of_shard, mesh=mesh, in_specs=inputs, out_specs=(P(), specs, P())
     )(hp, state.params, rows, cohort, keys, noise, data)
     if rows_of == 'population':
-      put = lambda new, old: old.at[cohort.ids].set(new, mode='drop')
+      put = lambda new, old: old.at[cohort.ids].set(
+        new, mode='drop', wrap_negative_indices=False
+      )
       rows = comms.map_per_client(put, rows, old)
     encode, protocol = rows
     state = state._replace(encode=encode, protocol=protocol)
     bill = comms.total_bill(protocol)
     sent = {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
-    return shared, state, metrics | sent
+    return marks.published(shared, 'the broadcast'), state, metrics | sent
 
   return step
 

@@ -111,7 +111,7 @@ SENT = {
   'reference': by_reference,
   'secret_key': lambda s: s.w - jax.random.normal(s.noise.server, (4, 2)),
 }
-TO_HOST = 'callback', 'pure_callback', 'branch_tells_host', 'reference'
+TO_HOST = 'callback', 'pure_callback', 'branch_tells_host'
 # State of clients that has another client's data.
 ROWS = {
   'rolled_rows': lambda s: jnp.roll(s.payloads['w'], 1, 0),

@@ -8,7 +8,7 @@ rounds that need it: no state or checkpoint contains noise.
 
 from fl_sketch.accounting import correlation as correlation_lib
 from fl_sketch.privacy.mechanisms import grid as grid_lib
-from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.rounds import keys as keys_lib, marks
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ def draw(
   # Draws of rounds before the epoch count 0.
   count = jnp.minimum(age + 1, correlation.bands)
   sums = jax.lax.fori_loop(0, count, add, start)
-  return jax.tree.map(lambda _, s: _quotient(s), like, sums)
+  drawn = jax.tree.map(lambda _, s: _quotient(s), like, sums)
+  return marks.drawn(drawn, noise.server, points[:3])
 
 
 def _weighed(drawn, weight, sums):

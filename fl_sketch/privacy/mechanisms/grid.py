@@ -11,7 +11,8 @@ error of 10^-76 per probability. docs/concepts/integers.md has the proof.
 from typing import NamedTuple
 
 from fl_sketch.privacy.mechanisms import discrete_gaussian
-from fl_sketch.rounds import comms
+from fl_sketch.privacy.mechanisms.clipping import BOUNDS
+from fl_sketch.rounds import comms, marks
 from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
@@ -90,7 +91,9 @@ def make(
   step = bound * jnp.maximum(of_noise, 1 / widest)
   step = jnp.where((widest > 0) & (step > _LEAST_STEP), step, jnp.nan)
   step, multiple = jax.lax.optimization_barrier((step, multiple))
-  return Grid(step, z > 0, multiple, base)
+  numbers = step, z > 0, multiple
+  law = {'base': base, 'shares': shares, 'honest': honest}
+  return Grid(*marks.scale(numbers, clip_norm, z, **law), base)
 
 
 def check_cohort(lanes: int, clients: int, comm: comms.Comm) -> None:
@@ -149,6 +152,22 @@ def encode(tree: Tree, grid: Grid) -> Tree:
   return jax.tree.map(encoded, tree)
 
 
+def contribution(
+  tree: Tree,
+  grid: Grid,
+  clip_norm: jax.Array | float,
+  *,
+  bound: str = 'clip',
+  per_leaf: bool = False,
+) -> Tree:
+  """Bound what a client adds to a sum, and round it to the grid.
+
+  The bound is 'clip' or 'normalize', with its norm C of f32[].
+  """
+  bounded = BOUNDS[bound](tree, clip_norm, per_leaf=per_leaf)[0]
+  return marks.contribution(encode(bounded, grid), grid.step)
+
+
 def noise(key: Key, like: Tree, grid: Grid) -> Tree:
   """Draw the noise of one sum, or of one share: uint32, two's complement.
 
@@ -156,7 +175,7 @@ def noise(key: Key, like: Tree, grid: Grid) -> Tree:
   """
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)
-  return jax.tree.map(keep, drawn)
+  return marks.drawn(jax.tree.map(keep, drawn), key, grid[:3])
 
 
 def numbers(like: Tree) -> int:

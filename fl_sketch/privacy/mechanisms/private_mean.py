@@ -217,7 +217,11 @@ class PrivateMean(NamedTuple):
 
   def contribution(self, payload: Payload) -> Payload:
     """Bound a client's payload and round it to the grid."""
-    return grid_lib.encode(self.clipped(payload), self.grid(payload))
+    bound = 'normalize' if self.release.bound == 'normalize' else 'clip'
+    return grid_lib.contribution(
+      payload, self.grid(payload), self.hp.clip_norm, bound=bound,
+      per_leaf=self.release.per_leaf,
+    )  # fmt: skip
 
   def released(self, total: Payload, key: Key) -> Payload:
     """Add the server's noise to a sum on the grid, uint32, and divide it.
@@ -239,7 +243,7 @@ class PrivateMean(NamedTuple):
 
   def _mean(self, total):
     scale = 1 / self.release.expected_cohort
-    return marks.released(grid_lib.decode(total, self.grid(total), scale))
+    return grid_lib.decode(marks.released(total), self.grid(total), scale)
 
   def _take(self, index, payloads, *, comm, weight, noise, **_):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)

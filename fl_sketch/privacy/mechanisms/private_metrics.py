@@ -81,11 +81,14 @@ class Budget(NamedTuple):
     grid = grid_lib.make(
       clip_norm=1.0, noise_multiplier=z, clients=self.max_cohort
     )
-    sent = jnp.stack([centred, jnp.ones_like(centred)], axis=1)
-    integers = jnp.where(taken[:, None], grid_lib.encode(sent, grid), 0)
-    total = comm.sum_lanes(integers)
-    total = total + grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
-    losses, count = marks.released(grid_lib.decode(total, grid))
+    total = []
+    for sent in centred, jnp.ones_like(centred):  # each is within 1
+      integers = grid_lib.encode(sent, grid)
+      bounded = jax.vmap(marks.contribution, (0, None))(integers, grid.step)
+      total.append(comm.sum_lanes(jnp.where(taken, bounded, 0)))
+    drawn = grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
+    noisy = [marks.released(x + y) for x, y in zip(total, drawn, strict=True)]
+    losses, count = grid_lib.decode(noisy, grid)
     mean = losses / self.expected_cohort
     return {'train_loss': half * (1 + mean), 'participants': count}
 

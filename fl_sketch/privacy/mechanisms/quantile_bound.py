@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.privacy.mechanisms import clipping, sums
 from fl_sketch.rounds import chain, comms
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def uplink(private: Any) -> chain.Link:
     numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
     total = clip._replace(hp=hp._replace(**numbers)).mean(0)
     mean, sent = total.take(payload, comm=comm, weight=weight, **extra)
-    norms = jax.vmap(lambda x: sums.clip_by_l2_norm(x, 1.0)[1])(payload)
+    norms = jax.vmap(lambda x: clipping.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - jnp.float32(0.5)
     noisy, _ = count.take(centred, comm=comm, weight=weight, **extra)
     excess = noisy + 0.5 - release.quantile

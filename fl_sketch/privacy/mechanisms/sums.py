@@ -5,10 +5,11 @@ integers up and adds one draw of discrete Gaussian noise of deviation z C.
 """
 
 from collections.abc import Callable
+import functools
 import math
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
-from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
+from fl_sketch.privacy.mechanisms.clipping import BOUNDS
 from fl_sketch.rounds import comms, marks, mesh
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
@@ -36,10 +37,11 @@ def privatize_sum(
   One more row moves the sum by at most `max_norm`, and one row replaced by at
   most twice that. The noise does not depend on `mask`.
   """
-  bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
   grid = _grid(max_norm, noise_multiplier, mask.shape[0])
-  encoded = jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded)
-  return _noisy(key, _sum_of(encoded, mask > 0), grid)
+  bounded = functools.partial(
+    grid_lib.contribution, grid=grid, clip_norm=max_norm, bound=bound
+  )
+  return _noisy(key, _sum_of(jax.vmap(bounded)(stacked), mask > 0), grid)
 
 
 def noisy_gradient_sum(
@@ -70,16 +72,18 @@ def noisy_gradient_sum(
     def of_sample(sample):
       alone = jax.tree.map(lambda x: x[None], sample)
       loss, grad = jax.value_and_grad(loss_fn)(params, alone)
-      return loss, grid_lib.encode(clip_by_l2_norm(grad, max_norm)[0], grid)
+      return loss, grid_lib.contribution(grad, grid, max_norm)
 
     def add(total, chunk):
       samples, taken = chunk
-      loss, grad = jax.vmap(of_sample)(samples)
+      loss, grad = marks.by_lane(of_sample)(samples)
       return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
 
     size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks
     chunk = lambda x: x.reshape(-1, size, *x.shape[1:])
-    chunks = jax.tree.map(chunk, mesh.pad((batch, mask > 0), size))
+    chunks = jax.tree.map(
+      chunk, mesh.pad(marks.samples((batch, mask > 0)), size)
+    )
     zeros = jax.tree.map(jnp.zeros_like, grid_lib.encode(params, grid))
     total, losses = jax.lax.scan(add, zeros, chunks)
     return _noisy(key, total, grid), losses.reshape(-1)[:n]
@@ -94,7 +98,7 @@ def _grid(max_norm, noise_multiplier, clients):
 
 def _noisy(key, total, grid):
   noisy = jax.tree.map(jnp.add, total, grid_lib.noise(key, total, grid))
-  return marks.released(grid_lib.decode(noisy, grid))
+  return grid_lib.decode(marks.released(noisy), grid)
 
 
 def _sum_of(tree, taken):

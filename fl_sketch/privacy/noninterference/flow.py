@@ -1,35 +1,34 @@
-"""Follow clients' data through a jaxpr, operation by operation.
+"""Follow labels through a jaxpr, operation by operation.
 
 A result depends on all arguments of its operation; that of a branch or a loop
-also on what decided it. Data end at a mark `released` alone. An operation with
-an inner program that is not known raises `InterferenceError`. The axis of
-clients is followed, too, to see where their rows mix.
+also on what decided it. An operation with an inner program that is not known
+raises `InterferenceError`.
 Tested with JAX 0.10 and 0.11: names of primitives and their parameters.
 """
 
 from collections.abc import Mapping, Sequence
-import math
+import contextlib
 import pathlib
 import types
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.rounds import marks
 from fl_sketch.utils import UserError
 from jax.extend import core
 
-DATA, NOISE, MIXED = 'data', 'noise', 'mixed'
-Axis = int | None  # slices along it are of one client each; None: unknown
+DATA, NOISE, MIXED, CHANGED = 'data', 'noise', 'mixed', 'changed'
 # Results of their inner programs depend on arguments of the operation alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
   'select_and_scatter', 'custom_linear_solve',
 )  # fmt: skip
-_CUMULATIVE = ('cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp')
-# Their results may have the shape of the argument, but other rows.
-_MOVED = ('gather', 'scatter', 'dynamic_slice', 'dynamic_update_slice', 'pad')
 _LIBRARY = str(pathlib.Path(__file__).parents[2])
 _TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
+# They pass their arguments on, one by one.
+_SAME = ('optimization_barrier',)
+_WRITES = ('swap', 'addupdate')
+_REFERENCES = ('new_ref', 'get', 'freeze', *_WRITES)
 
 
 class InterferenceError(UserError, ValueError):
@@ -49,11 +48,13 @@ class Origin(NamedTuple):
 
 
 class Value(NamedTuple):
-  """What a value of the program depends on; no label: public values alone."""
+  """What is known of a value; without labels it depends on public values."""
 
-  # Of DATA, NOISE (the secret key) and MIXED (data of several clients).
   labels: Mapping[str, Origin] = types.MappingProxyType({})
-  axis: Axis = None
+  rows: Any = None  # of data that are not MIXED: `rows.Rows`
+  part: Any = None  # of what a release consists of: `releases.Part`
+  number: Any = None  # what it is equal to: `numbers.Number`
+  cell: Any = None  # of a mutable array: a list with the value in it
 
 
 class Leak(NamedTuple):
@@ -68,11 +69,16 @@ PUBLIC = Value()
 
 
 class Walk:
-  """One walk through a program, which collects `leaks` to the host."""
+  """One walk through a program, which collects `leaks` to the host.
+
+  Subclasses know more of values than their labels, by the methods `result`,
+  `constant`, `step_of`, `stacked` and `carried`.
+  """
 
   def __init__(self):
     self.leaks: list[Leak] = []
-    self.releases = 0  # marks that ended data
+    self.path: tuple[int, ...] = ()  # of operations with the present program
+    self.cells: list[list[Value]] = []  # of mutable arrays
 
   def run(
     self,
@@ -84,49 +90,99 @@ class Walk:
 
     `decided` is what decides whether the program runs.
     """
+    consts = getattr(jaxpr, 'consts', ())
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
     env = dict(zip(jaxpr.invars, values, strict=True))
+    if consts:
+      pairs = zip(jaxpr.constvars, consts, strict=True)
+      env |= {var: self.constant(x) for var, x in pairs}
 
     def read(x):
-      return PUBLIC if isinstance(x, core.Literal) else env.get(x, PUBLIC)
+      if isinstance(x, core.Literal):
+        return self.constant(x.val)
+      return env.get(x, PUBLIC)
 
     for eqn in jaxpr.eqns:
       results = self._apply(eqn, [read(x) for x in eqn.invars], decided)
       env.update(zip(eqn.outvars, results, strict=True))
     return [read(x) for x in jaxpr.outvars]
 
+  def constant(self, value: Any) -> Value:
+    """Return what is known of a constant of the program."""
+    del value
+    return PUBLIC
+
+  def result(self, eqn, out: int, values: Sequence[Value]) -> Value:
+    """Return a result of an operation without an inner program."""
+    del out
+    return passed(eqn, joined(values))
+
+  def step_of(self, eqn, n: int, value: Value) -> Value:
+    """Return one step of an array that is scanned."""
+    del eqn, n
+    return value
+
+  def stacked(self, eqn, value: Value) -> Value:
+    """Return what a scan stacks from a value of each step."""
+    del eqn
+    return value
+
+  def carried(self, eqn, n: int, old: Value | None, new: Value) -> Value:
+    """Return the carry of a step from that of the last one and its result."""
+    del eqn, n
+    return new if old is None else joined([old, new])
+
+  @contextlib.contextmanager
+  def within(self, eqn, values):
+    """Enter the inner program of an operation."""
+    del values
+    self.path, before = (*self.path, id(eqn)), self.path
+    yield
+    self.path = before
+
   def _apply(self, eqn, values, decided):
-    name, primitive = eqn.primitive.name, eqn.primitive
-    if primitive is marks.RELEASED:
-      self._release(eqn, values[0].labels)
-      return [PUBLIC]
-    if primitive is marks.BY_CLIENT:
-      return [values[0]._replace(axis=eqn.params['axis'])]
+    name = eqn.primitive.name
     inner = list(core.jaxprs_in_params(eqn.params))
     if name in ('scan', 'while', 'cond'):
-      return getattr(self, f'_{name}')(eqn, values, decided)
+      with self.within(eqn, values):
+        return getattr(self, f'_{name}')(eqn, values, decided)
     if inner and name not in _CLOSED:
-      return self._call(eqn, inner, values, decided)
+      with self.within(eqn, values):
+        return self._call(eqn, inner, values, decided)
+    if name in _SAME:
+      return values
+    if name in _REFERENCES:
+      return self._of_reference(eqn, values, decided)
     if _acts_on_host(eqn):
-      labels = _joined([*values, decided]).labels
+      labels = joined([*values, decided]).labels
       for label in {DATA, NOISE} & labels.keys():
         origin = labels[label].after(eqn)
         self.leaks.append(Leak(f'the host, by {name}', label, origin))
     for sub in inner:
-      self.run(sub, [_joined(values)] * len(sub.invars), decided)
-    return [_result(eqn, values)] * len(eqn.outvars)
+      self.run(sub, [joined(values)] * len(sub.invars), decided)
+    return [self.result(eqn, n, values) for n in range(len(eqn.outvars))]
 
-  def _release(self, eqn, labels):
-    """Count a release; one without noise of the secret key is a leak."""
-    if DATA in labels and NOISE not in labels:
-      self.leaks.append(Leak('a release', DATA, labels[DATA].after(eqn)))
-    self.releases += bool(labels)
+  def _of_reference(self, eqn, values, decided):
+    """Read or write a mutable array, which has one value for all entries."""
+    if eqn.primitive.name == 'new_ref':
+      self.cells.append([values[0]])
+      return [PUBLIC._replace(cell=self.cells[-1])]
+    cell, given = values[0].cell, values[1:]
+    old = cell[0]
+    if eqn.primitive.name in _WRITES:
+      cell[0] = self.chosen(decided, [old, *given])
+    whole = (
+      eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape
+      if eqn.outvars
+      else True
+    )
+    return [passed(eqn, self.chosen(PUBLIC, [old, *given]))] * len(eqn.outvars)
 
   def _call(self, eqn, inner, values, decided):
     sizes = [(len(x.invars), len(x.outvars)) for x in inner]
     if sizes != [(len(eqn.invars), len(eqn.outvars))]:
       return self._unknown(eqn, values)
-    return [_passed(eqn, x) for x in self.run(inner[0], values, decided)]
+    return [passed(eqn, x) for x in self.run(inner[0], values, decided)]
 
   def _unknown(self, eqn, values):
     raise InterferenceError(
@@ -136,18 +192,15 @@ class Walk:
 
   def _scan(self, eqn, values, decided):
     program = next(core.jaxprs_in_params(eqn.params))
-    # Constants, the carry, then scanned arrays, which have one rank more.
-    carry = _same_rank(eqn.outvars, program.outvars)
-    first = _same_rank(eqn.invars, program.invars)
-    # Their axis of steps may be the axis of clients.
-    xs = [x._replace(axis=None) for x in values[first:]]
+    consts, carry = eqn.params['num_consts'], eqn.params['num_carry']
+    xs = [self.step_of(eqn, *x) for x in enumerate(values[consts + carry :])]
 
     def body(state):
-      return self.run(program, [*values[: first - carry], *state, *xs], decided)
+      return self.run(program, [*values[:consts], *state, *xs], decided)
 
-    results = self._fixpoint(values[first - carry : first], body)
-    ys = [y._replace(axis=None) for y in results[carry:]]
-    return [_passed(eqn, x) for x in [*results[:carry], *ys]]
+    state, results = self._fixpoint(eqn, values[consts : consts + carry], body)
+    ys = [self.stacked(eqn, y) for y in results[carry:]]
+    return [passed(eqn, x) for x in [*state, *ys]]
 
   def _while(self, eqn, values, decided):
     p = eqn.params
@@ -155,31 +208,46 @@ class Walk:
 
     def body(state):
       (again,) = self.run(p['cond_jaxpr'], [*values[:test], *state], decided)
-      within = _joined([decided, again])
+      within = joined([decided, again])
       new = self.run(p['body_jaxpr'], [*values[test:consts], *state], within)
-      return [_joined([x], [again]) for x in new]
+      return [self.chosen(again, [x]) for x in new]
 
-    return [_passed(eqn, x) for x in self._fixpoint(values[consts:], body)]
+    state, _ = self._fixpoint(eqn, values[consts:], body)
+    return [passed(eqn, x) for x in state]
 
   def _cond(self, eqn, values, decided):
     chosen, *values = values
-    within = _joined([decided, chosen])
+    within = joined([decided, chosen])
     branches = [self.run(x, values, within) for x in eqn.params['branches']]
-    results = [_joined(xs, [chosen]) for xs in zip(*branches, strict=True)]
-    return [_passed(eqn, x) for x in results]
+    results = [self.chosen(chosen, x) for x in zip(*branches, strict=True)]
+    return [passed(eqn, x) for x in results]
 
-  def _fixpoint(self, state, body):
-    """Return the values of a loop's results, from a state that is stable."""
-    before = self.releases, len(self.leaks)
-    kinds = lambda values: [(x.labels.keys(), x.axis) for x in values]
+  def chosen(self, by: Value, values: Sequence[Value]) -> Value:
+    """Return the value of a result that is one of several."""
+    return joined(values, [by])
+
+  def _fixpoint(self, eqn, state, body):
+    """Return the carry that is stable, and the results of its step."""
+    before = self.saved()
+    state = [self.carried(eqn, n, None, x) for n, x in enumerate(state)]
     while True:
-      self.releases, leaks = before
-      del self.leaks[leaks:]
+      self.restore(before)
+      contents = [x for cell in self.cells for x in cell]
       results = body(state)
-      new = [_joined(pair) for pair in zip(state, results, strict=False)]
-      if kinds(new) == kinds(state):
-        return state + results[len(state) :]
+      pairs = zip(state, results, strict=False)
+      new = [self.carried(eqn, n, *x) for n, x in enumerate(pairs)]
+      after = [x for cell in self.cells for x in cell][: len(contents)]
+      if _kinds([*new, *after]) == _kinds([*state, *contents]):
+        return state, results
       state = new
+
+  def saved(self):
+    """Return what a further pass through a loop starts from."""
+    return len(self.leaks)
+
+  def restore(self, before):
+    """Forget what one pass through a loop found."""
+    del self.leaks[before:]
 
 
 def where(eqn: core.JaxprEqn, users: bool = False) -> str | None:
@@ -191,6 +259,8 @@ def where(eqn: core.JaxprEqn, users: bool = False) -> str | None:
   traceback = eqn.source_info.traceback  # innermost first, of the program
   for frame in [] if traceback is None else traceback.frames:
     place = f'{pathlib.Path(frame.file_name).name}:{frame.line_num}'
+    if frame.file_name == marks.__file__:
+      continue
     if frame.file_name.startswith(_LIBRARY):
       line = line or place
     elif 'site-packages' not in frame.file_name:
@@ -198,10 +268,20 @@ def where(eqn: core.JaxprEqn, users: bool = False) -> str | None:
   return None if users else line
 
 
-def _same_rank(outer, inner) -> int:
-  """Count variables that have the same rank in the body of a loop."""
-  pairs = zip(outer, inner, strict=True)
-  return sum(x.aval.ndim == y.aval.ndim for x, y in pairs)
+def is_of_library(eqn: core.JaxprEqn) -> bool:
+  """Return whether the library made an operation, not code that uses it."""
+  traceback = eqn.source_info.traceback
+  for frame in [] if traceback is None else traceback.frames:
+    if frame.file_name.startswith(_LIBRARY):
+      if frame.file_name != marks.__file__:
+        return True
+    elif 'site-packages' not in frame.file_name:
+      return False
+  return False
+
+
+def _kinds(values):
+  return [(x.labels.keys(), x.rows, x.part, x.number) for x in values]
 
 
 def _acts_on_host(eqn) -> bool:
@@ -210,86 +290,16 @@ def _acts_on_host(eqn) -> bool:
   return to_host or not all(map(named, eqn.effects))
 
 
-def _joined(values, by=()) -> Value:
-  """Return the value of a result that depends on `values` and `by`."""
+def joined(values: Sequence[Value], by: Sequence[Value] = ()) -> Value:
+  """Return the labels of a result that depends on `values` and `by`."""
   labels = {}
   for value in reversed([*values, *by]):  # the first origin of each is kept
     labels |= dict(value.labels)
-  axes = {x.axis for x in values if DATA in x.labels}
-  return Value(labels, axes.pop() if len(axes) == 1 else None)
+  return Value(labels)
 
 
-def _passed(eqn, value) -> Value:
+def passed(eqn, value: Value) -> Value:
   """Return the value, one operation further from its arguments."""
   return value._replace(
     labels={k: x.after(eqn) for k, x in value.labels.items()}
   )
-
-
-def _result(eqn, values) -> Value:
-  labels = _passed(eqn, _joined(values)).labels
-  if DATA not in labels:
-    return Value(labels)
-  axes = [x.axis if DATA in x.labels else None for x in values]
-  axis = axis_after(eqn, axes)
-  if isinstance(axis, str):
-    return Value({**labels, MIXED: labels[DATA]})
-  return Value(labels, axis)
-
-
-def axis_after(eqn: core.JaxprEqn, axes: list[Axis]) -> Axis | str:
-  """Return the axis of clients in a result, or `MIXED`.
-
-  `axes` are those of the arguments with data. An operation that surely combines
-  rows of several clients gives `MIXED`; where the axis is lost, it is None.
-  """
-  if _is_collective(eqn):
-    return MIXED
-  with_axis = [(n, axis) for n, axis in enumerate(axes) if axis is not None]
-  if not with_axis:
-    return None
-  (n, axis), params = with_axis[0], eqn.params
-  name, shape = eqn.primitive.name, getattr(eqn.invars[n].aval, 'shape', ())
-  out = getattr(eqn.outvars[0].aval, 'shape', ())
-  mixed = lambda dims: MIXED if axis in dims else axis
-  if (name.startswith('reduce_') and 'axes' in params) or name[:3] == 'arg':
-    dims = params['axes']
-    return MIXED if axis in dims else axis - sum(d < axis for d in dims)
-  if name == 'broadcast_in_dim':
-    return params['broadcast_dimensions'][axis]
-  if name == 'transpose':
-    return params['permutation'].index(axis)
-  if name == 'squeeze':
-    return axis - sum(d < axis for d in params['dimensions'])
-  if name == 'reshape':
-    return _reshaped(shape, out, axis)
-  if name == 'slice':
-    return axis if out[axis] == shape[axis] else MIXED
-  if name == 'rev':
-    return mixed(params['dimensions'])
-  if name in _CUMULATIVE:
-    return mixed([params['axis']])
-  if name in ('concatenate', 'sort'):
-    return mixed([params['dimension']])
-  if name == 'dot_general':
-    contracted = params['dimension_numbers'][0][n]
-    return MIXED if axis in contracted else None
-  if name == 'gather':
-    mapped = params['dimension_numbers'].start_index_map
-    return MIXED if axis in mapped else None
-  same = {a for a in axes if a is not None} == {axis} and out == shape
-  return axis if same and not name.startswith(_MOVED) else None
-
-
-def _is_collective(eqn) -> bool:
-  """Return whether it combines values of several shards."""
-  named = any(type(e).__name__ == 'NamedAxisEffect' for e in eqn.effects)
-  return named and eqn.primitive.name not in ('pvary', 'pcast')
-
-
-def _reshaped(shape, out, axis) -> Axis:
-  before = math.prod(shape[:axis])
-  for n, size in enumerate(out):
-    if size == shape[axis] and math.prod(out[:n]) == before:
-      return n
-  return None

@@ -2,31 +2,40 @@
 
 The jaxpr of a round says where every number goes. Clients' data (batches,
 weights, ids, client state) are followed from arguments to results. They end
-only where a mechanism of `privacy` returns a noised sum.
+only in a release: a sum to which each client adds one contribution within C,
+with noise of that C that no other release or round has.
 
-The check does not show the sensitivity of what enters a release, what the host
-does between rounds, or that arrays in the function's closure are public.
+The check believes the arithmetic of clipping, rounding and drawing inside of
+`privacy.mechanisms`, and does not see what the host does between rounds, or
+whether arrays in the function's closure are public.
 """
 
 from collections.abc import Callable, Sequence
 import inspect
+import math
 from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.privacy.noninterference import flow
+from fl_sketch.privacy.noninterference import flow, numbers, releases, rows
 from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Key, Tree
 import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
+POOL = 'pool'  # data of all clients, of which each has indices of its own
 _LABELS = {
   PUBLIC: (), DATA: (flow.DATA,), CLIENT: (flow.DATA,), NOISE: (flow.NOISE,),
+  POOL: (flow.DATA,),
 }  # fmt: skip
-_FORBIDDEN = {PUBLIC: (flow.DATA, flow.NOISE), CLIENT: (flow.MIXED,), DATA: ()}
+_FORBIDDEN = {
+  PUBLIC: (flow.DATA, flow.NOISE), CLIENT: (flow.MIXED, flow.NOISE), DATA: (),
+  NOISE: (flow.DATA,),
+}  # fmt: skip
 _TEXT = {
   flow.DATA: 'lets {argument} reach {place} without noise',
   flow.NOISE: 'lets the secret key {argument} reach {place}',
   flow.MIXED: 'lets {argument} of other clients reach {place} of a client',
+  'scale': 'has a scale of noise or bound that depends on {argument}',
 }
 
 
@@ -65,32 +74,59 @@ def check(
   Raises InterferenceError at a leak, with the result, the data and the last
   line of the program between them; or at an unknown operation.
   """
+  walk = releases.Proof()
+  _walk(walk, fn, args, inputs, outputs, name, result)
+  return sum(x.times for x in walk.releases)
+
+
+def _walk(walk, fn, args, inputs, outputs, name, result):
+  """Walk through a function's program; raise InterferenceError at a leak."""
   names = inspect.signature(fn).bind(*args).arguments
   paths = [x for name, arg in names.items() for x in _paths(arg, name)]
   kinds = jax.tree.leaves(jax.tree.broadcast(inputs, args))
-  values = [
-    flow.Value({label: flow.Origin(path) for label in _LABELS[kind]})
-    for path, kind in zip(paths, kinds, strict=True)
-  ]
   # A jitted function is traced once, for the check and for its compilation.
   program = (fn if hasattr(fn, 'trace') else jax.jit(fn)).trace(*args)
-  shapes, walk = program.out_info, flow.Walk()
-  results = walk.run(program.jaxpr, values)
+  avals = program.jaxpr.in_avals
+  values = [_argument(walk, *x) for x in zip(paths, kinds, avals, strict=True)]
+  shapes = program.out_info
+  found = walk.run(program.jaxpr, values)
   kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
   parts = zip(
     result or ['the result'], shapes if result else [shapes], strict=True
   )
   places = [x for part, tree in parts for x in _paths(tree, part)]
   leaks = list(walk.leaks)
-  for path, kind, value in zip(places, kinds, results, strict=True):
+  for path, kind, value in zip(places, kinds, found, strict=True):
     forbidden = [x for x in _FORBIDDEN[kind] if x in value.labels]
+    if kind == CLIENT and flow.DATA in value.labels and not forbidden:
+      if value.rows is None or value.rows.axes != (0,):
+        leaks.append(flow.Leak(path, flow.MIXED, value.labels[flow.DATA]))
     leaks += [flow.Leak(path, x, value.labels[x]) for x in forbidden]
   if leaks:
     named = name or getattr(fn, '__name__', 'the function')
     texts = list(dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks))
     more = f' ({len(texts) - 1} more such places.)' if len(texts) > 1 else ''
     raise flow.InterferenceError(texts[0] + more)
-  return walk.releases
+
+
+def _argument(walk, path, kind, aval) -> flow.Value:
+  """Return what is known of an argument: rows of clients are along axis 0."""
+  labels = {label: flow.Origin(path) for label in _LABELS[kind]}
+  is_round = path == 'state.round' and walk.in_rounds
+  varies = frozenset(range(aval.ndim))
+  number = walk.table.of(
+    'argument', path, (), varies=varies, secret=kind == NOISE,
+    fresh=frozenset({numbers.ROUND}) if is_round else numbers.NOWHERE,
+  )  # fmt: skip
+  whose = None
+  if kind in (DATA, CLIENT):
+    if aval.ndim:
+      whose = rows.Rows((0,), (0, aval.shape[0]), (), True)
+    else:
+      labels[flow.MIXED] = labels[flow.DATA]
+  elif kind == POOL:
+    labels[flow.MIXED] = labels[flow.DATA]
+  return flow.Value(labels, whose, number=number)
 
 
 def check_round(
@@ -103,9 +139,11 @@ def check_round(
   noise_key: Key,
   *,
   unit: str = 'client',
+  trust: str = 'central',
   metrics: bool = False,
   name: str | None = None,
-) -> int:
+  budget: float | None = None,
+) -> list[releases.Release]:
   """Check that a round's public state has clients' data by noise alone.
 
   The round is of `rounds.run_round` or `scan_rounds`; its arguments may be
@@ -116,16 +154,41 @@ def check_round(
 
   Raises InterferenceError as `check` does.
   """
-  who = PUBLIC if unit == 'sample' else DATA
+  seen = unit == 'sample' or trust != 'central'
+  who = PUBLIC if seen else DATA
   cohort_kinds = cohort._replace(ids=who, weight=who, batches=DATA, outcome=who)
   per_client = lambda x: isinstance(x, comms.PerClient)
   kind = lambda x: CLIENT if per_client(x) else PUBLIC
   kinds = jax.tree.map(kind, state, is_leaf=per_client)
-  return check(
-    round_fn, hp, state, cohort, key, data, noise_key, name=name,
-    inputs=(PUBLIC, kinds, cohort_kinds, PUBLIC, DATA, NOISE),
-    outputs=(kinds, DATA if metrics else PUBLIC), result=('state', 'metrics'),
-  )  # fmt: skip
+  walk = releases.Proof(unit, in_rounds=True)
+  args = hp, state, cohort, key, data, noise_key
+  inputs = PUBLIC, kinds, cohort_kinds, PUBLIC, POOL, NOISE
+  outputs = kinds, DATA if metrics else PUBLIC
+  _walk(walk, round_fn, args, inputs, outputs, name, ('state', 'metrics'))
+  if budget is not None:
+    _check_budget(walk, hp, budget, name)
+  return walk.releases
+
+
+def _check_budget(walk, hp, budget, name):
+  """Check that all releases of a round cost what is accounted for them."""
+  known = dict(zip(_paths(hp, 'hp'), jax.tree.leaves(hp), strict=True))
+  spent = 0.0
+  for release in walk.releases:
+    z = numbers.value_of(release.noise_multiplier, known)
+    if z is None:
+      raise flow.InterferenceError(
+        f'{name} has a noise multiplier that does not follow from the '
+        f'hyperparameters: {release.where}.'
+      )
+    spent += release.times * release.honest / z**2 if z else math.inf
+  if spent > budget * (1 + 1e-5):
+    count = sum(x.times for x in walk.releases)
+    raise flow.InterferenceError(
+      f'{name} releases {count} times in a round, for {spent:.4g} of '
+      f'1 / noise_multiplier^2, of which {budget:.4g} is accounted: '
+      f'{walk.releases[-1].where}.'
+    )
 
 
 def _paths(tree, name) -> list[str]:

@@ -1,0 +1,167 @@
+"""What public values and keys are equal: expressions of a program's arguments.
+
+Two values with one number are equal in every run. Of keys and counters it is
+also known along which axes, and in which loops, their entries differ: noise of
+such a key is drawn anew.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fl_sketch.privacy.noninterference import rows
+import jax
+from jax.extend import core
+import numpy as np
+
+# Axes by their index, loops by the object that stands for them, ROUND.
+Where = frozenset[Any]
+ROUND, NOWHERE = 'round', frozenset()
+
+
+class Number:
+  """One expression; equal ones are one object of a `Table`."""
+
+  def __init__(
+    self, op: str, params: Any = (), args: Sequence['Number'] = (), *,
+    fresh: Where = NOWHERE, varies: Where = NOWHERE, secret: bool = False,
+    zero: bool = False,
+  ):  # fmt: skip
+    self.op, self.params, self.args = op, params, tuple(args)
+    self.fresh = fresh  # its entries along these differ from one another
+    self.varies = varies | fresh  # they may differ
+    self.secret = secret  # whether it is the secret root, or keys made of it
+    self.zero = zero
+
+
+class Table:
+  """The numbers of one program."""
+
+  def __init__(self):
+    self.known: dict[Any, Number] = {}
+
+  def of(self, op: str, params: Any, args: Sequence[Number], **more) -> Number:
+    """Return the number of an expression."""
+    key = op, params, *map(id, args)
+    if key not in self.known:
+      self.known[key] = Number(op, params, args, **more)
+    return self.known[key]
+
+  def literal(self, value: Any) -> Number:
+    """Return the number of a constant."""
+    if isinstance(value, jax.Array) or np.size(value) > 16:
+      axes = frozenset(range(np.ndim(value)))
+      return self.of('array', id(value), (), varies=axes)
+    value = np.asarray(value)
+    axes = frozenset(range(value.ndim))
+    text = str(value.dtype), value.shape, value.tobytes()
+    zero = not np.any(value)
+    number = self.of('literal', text, (), varies=axes, zero=zero)
+    number.value = value
+    return number
+
+  def result(
+    self, eqn: core.JaxprEqn, out: int, args: Sequence[Number]
+  ) -> Number:
+    """Return the number of a result of an operation."""
+    name = eqn.primitive.name
+    if name == 'random_wrap' and args[0].op == 'random_unwrap':
+      return args[0].args[0]
+    if name in _PASSED:
+      return args[0]
+    params = out, tuple(map(_hashable, eqn.params.items()))
+    ndim = getattr(eqn.outvars[out].aval, 'ndim', 0)
+    return self.of(
+      name, params, args, fresh=_fresh(eqn, args, ndim),
+      varies=_varies(eqn, args, ndim),
+      secret=name in _OF_KEYS and args[0].secret,
+      zero=name in _LAYOUT and args[0].zero,
+    )  # fmt: skip
+
+
+# Equal on all devices, or of one argument's value.
+_PASSED = ('pvary', 'copy', 'copy_p', 'by_client', 'published')
+_LAYOUT = (
+  'broadcast_in_dim', 'convert_element_type', 'reshape', 'reshard', 'slice',
+  'squeeze', 'transpose', 'sharding_constraint',
+)  # fmt: skip
+_OF_KEYS = (
+  *_LAYOUT, 'random_fold_in', 'random_split', 'random_wrap', 'gather',
+  'dynamic_slice',
+)  # fmt: skip
+
+
+def _hashable(item):
+  try:
+    hash(item)
+  except TypeError:
+    return item[0], id(item[1])
+  return item
+
+
+def _moved(eqn, n, places) -> Where | None:
+  """Follow axes of an argument to a result; None: not all of them."""
+  rule, out = rows.RULES.get(eqn.primitive.name), set()
+  ndim = getattr(eqn.invars[n].aval, 'ndim', 0)
+  for place in places:
+    if not isinstance(place, int):
+      out.add(place)
+    elif place >= ndim:  # an unknown number varies along any axis
+      continue
+    elif rule is None or (axes := rule(eqn, n, (place,))) is None:
+      return None
+    else:
+      out |= {*axes}
+  return frozenset(out)
+
+
+def _varies(eqn, args, ndim) -> Where:
+  everywhere = frozenset(range(ndim))
+  loops = {x for arg in args for x in arg.varies if not isinstance(x, int)}
+  moved = [_moved(eqn, n, arg.varies) for n, arg in enumerate(args)]
+  if not args or None in moved or eqn.primitive.name == 'random_split':
+    return everywhere | loops
+  return frozenset().union(*moved)
+
+
+def _fresh(eqn, args, ndim) -> Where:
+  name = eqn.primitive.name
+  if name == 'iota':
+    return frozenset({eqn.params['dimension']})
+  if name in ('add', 'sub') and len(args) == 2:
+    x, y = args
+    return (x.fresh - y.varies) | (y.fresh - x.varies)
+  if name == 'random_fold_in':
+    return args[0].fresh | args[1].fresh
+  if name == 'random_split':
+    own = range(eqn.invars[0].aval.ndim, ndim)
+    return args[0].fresh | frozenset(own)
+  if name == 'distinct':
+    return args[0].fresh | frozenset(range(ndim))
+  if name in _LAYOUT or name == 'random_wrap':
+    return _moved(eqn, 0, args[0].fresh) or NOWHERE
+  return NOWHERE
+
+
+# Operations by which scales of noise are computed.
+_ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+  'add': np.add, 'convert_element_type': lambda x: x, 'div': np.divide,
+  'exp': np.exp, 'log': np.log, 'max': np.maximum, 'min': np.minimum,
+  'mul': np.multiply, 'neg': np.negative, 'pow': np.power, 'sub': np.subtract,
+  'rsqrt': lambda x: x**-0.5, 'sqrt': np.sqrt, 'square': np.square,
+  'broadcast_in_dim': lambda x: x, 'reshape': lambda x: x,
+}  # fmt: skip
+
+
+def value_of(number: Number, known: Mapping[str, Any]) -> float | None:
+  """Compute a scalar from known arguments; None: it is not one."""
+  if number.op == 'argument':
+    return known.get(number.params)
+  if number.op == 'literal':
+    return float(number.value) if number.value.ndim == 0 else None
+  args = [value_of(x, known) for x in number.args]
+  if None in args or not args:
+    return None
+  if number.op == 'integer_pow':
+    return args[0] ** dict(number.params[1])['y']
+  fn = _ARITHMETIC.get(number.op)
+  return None if fn is None else float(fn(*args))
