@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.attacks import objectives
-from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.privacy.mechanisms import clipping
 from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
@@ -43,12 +43,12 @@ def bound(name: str, max_norm: float) -> Defence:
   """Bound the norm, by 'clip' or 'normalize', without noise."""
 
   def redo(message, observed):
-    # Not `sums.BOUNDS`, which are not differentiable everywhere.
+    # Not `clipping.BOUNDS`, which are not differentiable everywhere.
     scale = max_norm / _norm(message)
     scale = jnp.minimum(scale, 1) if name == 'clip' else scale
     return jax.tree.map(lambda m: scale * m, message)
 
-  to_norm = sums.BOUNDS[name]
+  to_norm = clipping.BOUNDS[name]
   return Defence(lambda key, message: to_norm(message, max_norm)[0], redo)
 
 

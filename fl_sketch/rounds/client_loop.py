@@ -81,8 +81,8 @@ def sum_over_lanes(
   work = one if alone else many
   if present is not None:
     # Without it a chunk adds 0 anyway, and tells nothing of its clients.
-    any_present = lambda chunk: marks.by_client(
-      jax.vmap(present)(chunk).any(), None
+    any_present = lambda chunk: marks.of_same(
+      jax.vmap(present)(chunk).any(), chunk
     )
     work = _where_present(work, present if alone else any_present)
 

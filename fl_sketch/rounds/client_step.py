@@ -131,7 +131,7 @@ def client_work(
     client_keys = keys_lib.for_client(keys, client.ids)
     batches = client.batches
     if fetch is not None:  # the sampler gives each client indices of its own
-      batches = marks.fetched(fetch(data, batches), batches)
+      batches = marks.of_same(fetch(data, batches), batches)
     correction = shared_correction if correction is None else correction
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
     local_state = ()

@@ -84,7 +84,7 @@ BY_CLIENT = _by_client_mark()
 CONTRIBUTION = _mark('contribution')
 DISTINCT = _mark('distinct')
 DRAWN = _mark('drawn')
-FETCHED = _mark('fetched')
+OF_SAME = _mark('of_same')
 PUBLISHED = _mark('published')
 RELEASED = _mark('released')
 SAMPLES = _mark('samples')
@@ -123,9 +123,9 @@ def distinct(ids: jax.Array) -> jax.Array:
   return _bind(DISTINCT, ids)
 
 
-def fetched(batches: Tree, indices: Tree) -> Tree:
-  """Mark the samples at a client's indices, of data that all clients share."""
-  return _bind(FETCHED, batches, jax.tree.leaves(indices)[0])
+def of_same(tree: Tree, like: Tree) -> Tree:
+  """Mark what is of the same client as `like`, or of all of its rows."""
+  return _bind(OF_SAME, tree, jax.tree.leaves(like)[0])
 
 
 def samples(batch: Tree) -> Tree:
@@ -144,9 +144,9 @@ def scale(
   return _bind(SCALE, values, *given, law=tuple(sorted(law.items())))
 
 
-def contribution(tree: Tree, step: jax.Array) -> Tree:
+def contribution(tree: Tree, step: jax.Array, clip_norm: Any) -> Tree:
   """Mark what a client adds to a sum: within C on the grid of this step."""
-  return _bind(CONTRIBUTION, tree, step)
+  return _bind(CONTRIBUTION, tree, step, jnp.float32(clip_norm))
 
 
 def drawn(noise: Tree, key: Key, scale: Tree) -> Tree:

@@ -5,7 +5,7 @@ import functools
 import chex
 from fl_sketch import attacks, local as local_work, sketches
 from fl_sketch.attacks import defences, objectives, scores
-from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.privacy.mechanisms import clipping
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,7 +136,7 @@ def test_top_k_keeps_k_and_attackers_see_which():
 def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c():
   """The noise's squares are chi squared; false alarm below 1e-6."""
   c, z, n, message = 0.7, 2.0, 4096, normal(2, 4096)
-  bounded, _ = sums.BOUNDS['normalize'](message, c)
+  bounded, _ = clipping.BOUNDS['normalize'](message, c)
 
   @jax.jit
   def run(z):

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
+  clipping,
   discrete_gaussian,
   grid,
   private_mean,
-  sums,
 )
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.runs.config import Config
@@ -71,11 +71,11 @@ def half(real, *, noise_multiplier, **numbers):
 def bound(change):
   """A break of what clips a contribution; `change` is (tree, C) -> tree."""
   clip = lambda tree, most, **_: (change(tree, most), most)
-  return lambda patch: patch.setitem(sums.BOUNDS, 'clip', clip)
+  return lambda patch: patch.setitem(clipping.BOUNDS, 'clip', clip)
 
 
 def clipped(tree, most):
-  return sums.clip_by_l2_norm(tree, most)[0]
+  return clipping.clip_by_l2_norm(tree, most)[0]
 
 
 unclipped = bound(lambda tree, most: tree)

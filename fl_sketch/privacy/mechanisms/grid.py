@@ -165,7 +165,7 @@ def contribution(
   The bound is 'clip' or 'normalize', with its norm C of f32[].
   """
   bounded = BOUNDS[bound](tree, clip_norm, per_leaf=per_leaf)[0]
-  return marks.contribution(encode(bounded, grid), grid.step)
+  return marks.contribution(encode(bounded, grid), grid.step, clip_norm)
 
 
 def noise(key: Key, like: Tree, grid: Grid) -> Tree:

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, NamedTuple
 from fl_sketch.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
+  clipping,
   grid as grid_lib,
   quantile_bound,
   secure_aggregation,
-  sums,
 )
 from fl_sketch.rounds import chain, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Hyper
@@ -40,7 +40,7 @@ class Release(abc.ABC):
   max_cohort: int | None = None  # of the grid; None: 4 x expected_cohort + 64
 
   trust: ClassVar[types.Trust]
-  bounds: ClassVar[tuple[str, ...]] = tuple(sums.BOUNDS)
+  bounds: ClassVar[tuple[str, ...]] = tuple(clipping.BOUNDS)
 
   def __post_init__(self):
     checks.choice('bound', self.bound, self.bounds)
@@ -82,7 +82,7 @@ class CentralRelease(Release):
   correlation: correlation_lib.Correlation | None = None
 
   trust: ClassVar[types.Trust] = 'central'
-  bounds: ClassVar[tuple[str, ...]] = (*sums.BOUNDS, 'quantile')
+  bounds: ClassVar[tuple[str, ...]] = (*clipping.BOUNDS, 'quantile')
 
   def __post_init__(self):
     super().__post_init__()
@@ -171,7 +171,7 @@ class PrivateMean(NamedTuple):
   def clipped(self, tree: Payload) -> Payload:
     """Clip or normalise a client's contribution."""
     name = 'normalize' if self.release.bound == 'normalize' else 'clip'
-    bound = sums.BOUNDS[name]
+    bound = clipping.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
   def grid(self, like: Payload) -> grid_lib.Grid:

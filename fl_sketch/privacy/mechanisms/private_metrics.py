@@ -84,7 +84,9 @@ class Budget(NamedTuple):
     total = []
     for sent in centred, jnp.ones_like(centred):  # each is within 1
       integers = grid_lib.encode(sent, grid)
-      bounded = jax.vmap(marks.contribution, (0, None))(integers, grid.step)
+      bounded = jax.vmap(marks.contribution, (0, None, None))(
+        integers, grid.step, 1.0
+      )
       total.append(comm.sum_lanes(jnp.where(taken, bounded, 0)))
     drawn = grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
     noisy = [marks.released(x + y) for x, y in zip(total, drawn, strict=True)]

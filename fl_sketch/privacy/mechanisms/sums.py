@@ -9,7 +9,6 @@ import functools
 import math
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
-from fl_sketch.privacy.mechanisms.clipping import BOUNDS
 from fl_sketch.rounds import comms, marks, mesh
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax

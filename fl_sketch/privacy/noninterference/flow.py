@@ -17,6 +17,7 @@ from fl_sketch.utils import UserError
 from jax.extend import core
 
 DATA, NOISE, MIXED, CHANGED = 'data', 'noise', 'mixed', 'changed'
+SCALE = 'scale'
 # Results of their inner programs depend on arguments of the operation alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
@@ -171,11 +172,6 @@ class Walk:
     old = cell[0]
     if eqn.primitive.name in _WRITES:
       cell[0] = self.chosen(decided, [old, *given])
-    whole = (
-      eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape
-      if eqn.outvars
-      else True
-    )
     return [passed(eqn, self.chosen(PUBLIC, [old, *given]))] * len(eqn.outvars)
 
   def _call(self, eqn, inner, values, decided):

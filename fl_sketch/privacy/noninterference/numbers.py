@@ -11,11 +11,13 @@ from typing import Any
 from fl_sketch.privacy.noninterference import rows
 import jax
 from jax.extend import core
+import jax.numpy as jnp
 import numpy as np
 
 # Axes by their index, loops by the object that stands for them, ROUND.
 Where = frozenset[Any]
 ROUND, NOWHERE = 'round', frozenset()
+ANY_AXIS = frozenset(range(32))
 
 
 class Number:
@@ -48,7 +50,8 @@ class Table:
 
   def literal(self, value: Any) -> Number:
     """Return the number of a constant."""
-    if isinstance(value, jax.Array) or np.size(value) > 16:
+    is_key = jnp.issubdtype(getattr(value, 'dtype', None), jax.dtypes.extended)
+    if is_key or np.size(value) > 16:
       axes = frozenset(range(np.ndim(value)))
       return self.of('array', id(value), (), varies=axes)
     value = np.asarray(value)
@@ -58,6 +61,18 @@ class Table:
     number = self.of('literal', text, (), varies=axes, zero=zero)
     number.value = value
     return number
+
+  def step(self, of: Number, loop: Any) -> Number:
+    """Return the number of a step of an array that a loop scans."""
+
+    def moved(places):
+      inner = {x - 1 if isinstance(x, int) else x for x in places - {0}}
+      return frozenset(inner | ({loop} if 0 in places else set()))
+
+    return self.of(
+      'step', loop, [of], fresh=moved(of.fresh), secret=of.secret,
+      varies=moved(of.varies) | {loop}, zero=of.zero,
+    )  # fmt: skip
 
   def result(
     self, eqn: core.JaxprEqn, out: int, args: Sequence[Number]
@@ -88,6 +103,14 @@ _OF_KEYS = (
   *_LAYOUT, 'random_fold_in', 'random_split', 'random_wrap', 'gather',
   'dynamic_slice',
 )  # fmt: skip
+
+
+def counts(after: Number | None, before: Number) -> bool:
+  """Return whether a value is another one plus a constant other than 0."""
+  if after is None or after.op not in ('add', 'sub'):
+    return False
+  first, second = after.args
+  return first is before and second.op == 'literal' and not second.zero
 
 
 def _hashable(item):

@@ -35,7 +35,7 @@ _TEXT = {
   flow.DATA: 'lets {argument} reach {place} without noise',
   flow.NOISE: 'lets the secret key {argument} reach {place}',
   flow.MIXED: 'lets {argument} of other clients reach {place} of a client',
-  'scale': 'has a scale of noise or bound that depends on {argument}',
+  flow.SCALE: 'has a scale of noise or bound that depends on {argument}',
 }
 
 

@@ -21,6 +21,7 @@ class Rows(NamedTuple):
   span: tuple[int, int] | None = None  # of clients, along a single axis
   loops: tuple[int, ...] = ()  # scans over clients, of which it is one step
   untouched: bool = False  # whether no operation has combined its entries
+  lanes: bool = False  # whether it is of one client a lane of `marks.by_lane`
 
 
 def after(
@@ -36,7 +37,9 @@ def after(
   if all(x.axes == () and x.loops == first.loops for _, x in found):
     spans = {x.span for _, x in found} - {None}
     span = spans.pop() if spans else None
-    return None if spans else first._replace(span=span, untouched=untouched)
+    lanes = any(x.lanes for _, x in found)
+    made = Rows((), span, first.loops, untouched, lanes)
+    return None if spans else made
   if name == 'concatenate' and first.axes == (eqn.params['dimension'],):
     return _joined(eqn, [x for x in rows if x is not None], rows)
   rule = RULES.get(name)
@@ -50,16 +53,15 @@ def after(
   return Rows(axes, _span(eqn, out, first), first.loops, untouched)
 
 
-def taken_by_id(eqn: core.JaxprEqn, rows: Sequence[Rows | None]) -> Rows | None:
-  """Return the rows that a cohort takes from those of all clients."""
-  size = eqn.outvars[0].aval.shape[0]
-  return Rows((0,), (0, size)) if rows[0] and rows[0].axes == (0,) else None
+def by_id(eqn: core.JaxprEqn, rows: Sequence[Rows | None]) -> Rows | None:
+  """Return rows that a cohort takes from, or puts into, those of all clients.
 
-
-def put_by_id(rows: Sequence[Rows | None]) -> Rows | None:
-  """Return the rows of all clients, of which a cohort puts its own."""
-  known = [x for x in (rows[0], rows[2]) if x is not None]
-  return known[0] if all(x.axes == (0,) for x in known) else None
+  The operation is a gather or scatter at the ids of the cohort's clients.
+  """
+  given = (rows[0], *rows[2:])  # without the ids
+  if any(x and x.axes != (0,) for x in given):
+    return None
+  return Rows((0,), (0, eqn.outvars[0].aval.shape[0]))
 
 
 def _joined(eqn, known, rows) -> Rows | None:
@@ -120,13 +122,19 @@ def _kept_unless(mixes: Callable[[Any, int, Any], bool]) -> Rule:
   )
 
 
-def _less(axis, dims):
+def less(axis: int, dims: Sequence[int]) -> int:
+  """Return an axis after axes that are gone."""
   return axis - sum(d < axis for d in dims)
 
 
 def _reduced(eqn, n, axis):
   dims = eqn.params['axes']
-  return None if axis in dims else _less(axis, dims)
+  return None if axis in dims else less(axis, dims)
+
+
+def _squeezed(eqn, n, axis):
+  dims = eqn.params['dimensions']
+  return None if axis in dims else less(axis, dims)
 
 
 def _broadcast(eqn, n, axis):
@@ -158,7 +166,7 @@ def _dot(eqn, n, axis):
     return batch[n].index(axis)
   bound = [{*contracted[k], *batch[k]} for k in (0, 1)]
   of_left = eqn.invars[0].aval.ndim - len(bound[0])
-  return len(batch[0]) + n * of_left + _less(axis, bound[n])
+  return len(batch[0]) + n * of_left + less(axis, bound[n])
 
 
 def _convolved(eqn, n, axis):
@@ -183,7 +191,7 @@ def _gathered(eqn, n, axis):
   if axis in numbers.start_index_map or not whole:
     return None
   gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-  return offsets[_less(axis, gone)]
+  return offsets[less(axis, gone)]
 
 
 def _scattered(eqn, n, axis):
@@ -196,7 +204,7 @@ def _scattered(eqn, n, axis):
     return batching[aligned.index(axis)] if axis in aligned else None
   window = numbers.update_window_dims
   if axis not in window:
-    outer = _less(axis, window)
+    outer = less(axis, window)
     return batching[aligned.index(outer)] if outer in aligned else None
   gone = {*numbers.inserted_window_dims, *batching}
   shape = eqn.invars[0].aval.shape
@@ -243,33 +251,33 @@ ELEMENTWISE = (
   'sharding_constraint shift_left shift_right_arithmetic shift_right_logical '
   'sign sin sinh sqrt square stop_gradient sub tan tanh threefry2x32 xor'
 ).split()
+
+
+def _named(names: str, rule: Rule) -> dict[str, Rule]:
+  return dict.fromkeys(names.split(), rule)
+
+
 RULES: dict[str, Rule] = {
   **dict.fromkeys(ELEMENTWISE, _SAME),
-  **dict.fromkeys(['random_bits', 'random_split'], _SAME),  # new axes are last
-  **dict.fromkeys(
-    [
-      'argmax', 'argmin', 'reduce_and', 'reduce_max', 'reduce_min', 'reduce_or',
-      'reduce_prod', 'reduce_sum', 'reduce_xor',
-    ],
-    _each(_reduced),
+  **_named('random_bits random_split', _SAME),  # new axes are last
+  **_named(
+    'argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod '
+    'reduce_sum reduce_xor', _each(_reduced),
   ),
-  **dict.fromkeys(
-    ['cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp'],
+  **_named(
+    'cumsum cumprod cummax cummin cumlogsumexp',
     _kept_unless(lambda params, axis, _: axis == params['axis']),
   ),
-  **dict.fromkeys(
-    ['cholesky', 'eigh', 'svd', 'qr', 'lu', 'triangular_solve', 'householder_product'],
+  **_named(
+    'cholesky eigh svd qr lu triangular_solve householder_product',
     _kept_unless(lambda _, axis, x: axis >= x.ndim - 2),
   ),
-  **dict.fromkeys(
-    [
-      'reduce_window', 'reduce_window_max', 'reduce_window_min',
-      'reduce_window_sum', 'select_and_scatter_add',
-    ],
-    _kept_unless(_windowed),
+  **_named(
+    'reduce_window reduce_window_max reduce_window_min reduce_window_sum '
+    'select_and_scatter_add', _kept_unless(_windowed),
   ),
-  **dict.fromkeys(
-    ['scatter', 'scatter-add', 'scatter-mul', 'scatter-min', 'scatter-max', 'scatter_sub'],
+  **_named(
+    'scatter scatter-add scatter-mul scatter-min scatter-max scatter_sub',
     _each(_scattered),
   ),
   'bitcast_convert_type': _SAME,  # a new axis, if any, is last
@@ -281,7 +289,9 @@ RULES: dict[str, Rule] = {
     lambda p, axis, x: not x.ndim or p['slice_sizes'][axis] != x.shape[axis]
   ),
   'dynamic_update_slice': _each(_updated),
-  'fft': _kept_unless(lambda p, axis, x: axis >= x.ndim - len(p['fft_lengths'])),
+  'fft': _kept_unless(
+    lambda p, axis, x: axis >= x.ndim - len(p['fft_lengths'])
+  ),
   'gather': _each(_gathered),
   'pad': _kept_unless(_padded),
   'reshape': _reshaped,
@@ -289,7 +299,7 @@ RULES: dict[str, Rule] = {
   'slice': _kept_unless(_strided),
   'sort': _kept_unless(lambda params, axis, _: axis == params['dimension']),
   'split': _SAME,
-  'squeeze': _each(lambda eqn, n, x: _less(x, eqn.params['dimensions'])),
+  'squeeze': _each(_squeezed),
   'stack': _each(lambda eqn, n, axis: axis + (axis >= eqn.params['axis'])),
   'top_k': _kept_unless(
     lambda p, axis, x: axis == p.get('axis', -1) % x.ndim
