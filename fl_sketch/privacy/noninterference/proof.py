@@ -23,9 +23,10 @@ import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
 POOL = 'pool'  # data of all clients, of which each has indices of its own
+ROUNDS = 'rounds'  # data with an axis of rounds before that of clients
 _LABELS = {
   PUBLIC: (), DATA: (flow.DATA,), CLIENT: (flow.DATA,), NOISE: (flow.NOISE,),
-  POOL: (flow.DATA,),
+  POOL: (flow.DATA,), ROUNDS: (flow.DATA,),
 }  # fmt: skip
 _FORBIDDEN = {
   PUBLIC: (flow.DATA, flow.NOISE), CLIENT: (flow.MIXED, flow.NOISE), DATA: (),
@@ -119,13 +120,12 @@ def _argument(walk, path, kind, aval) -> flow.Value:
     fresh=frozenset({numbers.ROUND}) if is_round else numbers.NOWHERE,
   )  # fmt: skip
   whose = None
-  if kind in (DATA, CLIENT):
-    if aval.ndim:
-      whose = rows.Rows((0,), (0, aval.shape[0]), (), True)
+  axis = 1 if kind == ROUNDS else 0
+  if labels and kind != NOISE:
+    if kind != POOL and axis < aval.ndim:
+      whose = rows.Rows((axis,), (0, aval.shape[axis]), (), True)
     else:
       labels[flow.MIXED] = labels[flow.DATA]
-  elif kind == POOL:
-    labels[flow.MIXED] = labels[flow.DATA]
   return flow.Value(labels, whose, number=number)
 
 
@@ -155,8 +155,12 @@ def check_round(
   Raises InterferenceError as `check` does.
   """
   seen = unit == 'sample' or trust != 'central'
-  who = PUBLIC if seen else DATA
-  cohort_kinds = cohort._replace(ids=who, weight=who, batches=DATA, outcome=who)
+  in_scan = cohort.ids.ndim == 2  # of `rounds.scan_rounds`
+  of_data = ROUNDS if in_scan else DATA
+  who = PUBLIC if seen else of_data
+  cohort_kinds = cohort._replace(
+    ids=who, weight=who, batches=of_data, outcome=who
+  )
   per_client = lambda x: isinstance(x, comms.PerClient)
   kind = lambda x: CLIENT if per_client(x) else PUBLIC
   kinds = jax.tree.map(kind, state, is_leaf=per_client)
@@ -166,7 +170,8 @@ def check_round(
   outputs = kinds, DATA if metrics else PUBLIC
   _walk(walk, round_fn, args, inputs, outputs, name, ('state', 'metrics'))
   if budget is not None:
-    _check_budget(walk, hp, budget, name)
+    count = len(cohort.ids) if in_scan else 1
+    _check_budget(walk, hp, count * budget, name)
   return walk.releases
 
 
