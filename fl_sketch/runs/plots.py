@@ -106,7 +106,7 @@ def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
   values = values[np.isfinite(values)]
   wide = values.size and 0 < 10 * values.min() < values.max()
   x_scale = 'linear' if x == 'rounds' else 'log'
-  y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
+  y_scale = 'log' if wide and metrics.ranked_by(y)[1] is min else 'linear'
   return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)
 
 
