@@ -59,10 +59,7 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
   names = dict.fromkeys(['round', *(name for row in rows for name in row)])
   columns = {name: _column([row.get(name) for row in rows]) for name in names}
   kinds = [(name, column.dtype) for name, column in columns.items()]
-  array = np.empty(len(rows), kinds)
-  for name, column in columns.items():
-    array[name] = column
-  return array
+  return np.array([*zip(*columns.values(), strict=True)], kinds)
 
 
 def _column(cells: list) -> np.ndarray:

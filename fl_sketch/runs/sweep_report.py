@@ -14,7 +14,6 @@ import numpy as np
 
 _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
 _BEST = {name: metrics.ranked_by(name)[1] for name in _NAMES}  # min or max
-_MOST_TICKS = 7  # at the values of a swept field
 
 
 class Setting(NamedTuple):
@@ -157,25 +156,22 @@ def _panel(
   field: str, metric: str, by_label: dict[str, list[Setting]], points=False
 ) -> Panel:
   """Plot means of settings against a field, with their standard errors."""
-  lines, ticks = [], set()
+  lines, numbers = [], set()
   for i, (label, some) in enumerate(by_label.items()):
     values = [s.values[field] for s in some]
     if _are_numbers(values):
-      ticks |= {*values}
+      numbers |= {*values}
     else:
       values = [metrics.shown(v) for v in values]
     means, errors = np.array([(s.mean, s.error) for s in some]).T
     ends = means - errors, means + errors
     fill = i if points else 0
     lines.append(Line(label, values, means, *ends, variant=fill, points=points))
-  ticks = sorted(ticks)
   # Rates, and what varies widely.
-  far = len(ticks) > 1 and 10 * ticks[0] < ticks[-1]
-  log = (field.endswith('_lr') or far) and figures.is_wide(ticks)
-  if len(ticks) > _MOST_TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
-    ticks = []  # not few and round, as those of a grid are
-  scale = 'log' if log else 'linear'
-  return Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
+  log = figures.is_wide(numbers) and (
+    field.endswith('_lr') or 10 * min(numbers) < max(numbers)
+  )
+  return Panel(field, metric, lines, x_scale='log' if log else 'linear')
 
 
 def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
