@@ -1,9 +1,4 @@
-"""Programs whose noise hides less than epsilon says; laws run over the lists.
-
-Classes: N1 what is announced, N2 one noise twice, N3 releases that are not
-counted, N4 a bound or scale from data, N5 rows that mix before the bound, N6
-more than a sum after it, N7 and N8 rows of other clients, N9 the secret key.
-"""
+"""Functions whose noise hides less than it should, by the place of the leak."""
 
 import functools
 from typing import Any, NamedTuple
@@ -21,39 +16,56 @@ ARGS = {
   'x': ('data', jnp.ones((4, 3))), 'y': ('data', jnp.ones(4)),
   's': ('client', jnp.ones((4, 3))), 'key': ('noise', private.SECRET),
 }  # fmt: skip
-ALL = jnp.ones(4)
 add = functools.partial(
-  sums.privatize_sum, mask=ALL, max_norm=1.0, noise_multiplier=2.0
+  sums.privatize_sum, mask=jnp.ones(4), max_norm=1.0, noise_multiplier=2.0
 )
 MEAN = private.RELEASE.with_hyper(private.HP)
-bounded = lambda x: jax.vmap(MEAN.contribution)(x)  # uint32[rows, ...]
-total = lambda x: bounded(x).sum(0, dtype=jnp.uint32)
-noise = lambda key: grid_lib.noise(key, jnp.zeros(3), MEAN.grid(jnp.zeros(3)))
+GRID = MEAN.grid(jnp.zeros(3))
+QUIET = private.RELEASE.with_hyper(
+  private.HP._replace(noise_multiplier=jnp.float32(0.1))
+)
+rows = lambda x: jax.vmap(MEAN.contribution)(x)  # uint32[rows, ...]
+total = lambda x: x.sum(0, dtype=jnp.uint32)
+once = lambda x: total(rows(x))
+noise = lambda key: grid_lib.noise(key, jnp.zeros(3), GRID)
 raw = lambda x: x.astype(jnp.int32).astype(jnp.uint32)
 norms = lambda x: jnp.linalg.norm(x, axis=1)
-positive = lambda x: (x > 0).sum()
-scanned = lambda f, w, n: lax.scan(lambda c, i: (c + f(i), None), w, n)[0]
-
-SEVERAL = 'draws one noise for several releases'
-EVERY = 'draws the same noise in every (round|step)'
-OFTEN = f'{SEVERAL}|{EVERY}'
-SCALE = r'a scale of noise or bound depends on'
-SUM = 'reach a release other than as a sum of contributions'
-OTHER = 'noise of another bound'
-ALONE = f'reach a release|{SEVERAL}|{OTHER}'
-KEY = r'\bkey\b'
+fold, select = random.fold_in, jnp.where
 
 
-class Leak(NamedTuple):
-  """A program, its class, and what the message must say."""
-
-  of: str
-  fn: Any
-  match: str
-  outputs: Any = 'public'
+def scan(f, n=3):
+  """The sum of f over n steps."""
+  step = lambda c, i: (c + f(i), None)
+  return lax.scan(step, jnp.zeros(3), jnp.arange(n))[0]
 
 
-# Functions of rows that mix them: refused as contribution and as client state.
+def finish(noisy):
+  return marks.released(grid_lib.decode(noisy, GRID))
+
+
+def by_length(w, x, key):
+  more = lambda c: (c[0] + 1, c[1] + add(fold(key, c[0]), x))
+  return lax.while_loop(lambda c: c[1][0] < 9, more, (0, w))[1]
+
+
+def loss_of_all(w, x, key):
+  loss = lambda w, row: ((w - row) ** 2).mean() * x.mean()
+  fn = sums.noisy_gradient_sum(loss, max_norm=1.0, noise_multiplier=2.0)
+  return fn(key, w, x, jnp.ones(4))[0]
+
+
+def loss_bound_of_all(w, x, key):
+  loss = lambda w, row: ((w - row) ** 2).mean()
+  bounds = {'max_norm': norms(x).mean(), 'noise_multiplier': 2.0}
+  return sums.noisy_gradient_sum(loss, **bounds)(key, w, x, jnp.ones(4))[0]
+
+
+def convolved(x):
+  ones = jnp.ones((1, 1, 3))
+  return lax.conv_general_dilated(x.T[:, None], ones, (1,), 'SAME')[:, 0].T
+
+
+# Functions of rows that mix them: neither contribution nor client state.
 MIXED = {
   'centred': lambda x: x - x.mean(0),
   'over_the_largest': lambda x: x / norms(x).max(),
@@ -76,185 +88,158 @@ MIXED = {
   'reshaped': lambda x: x.reshape(3, 4).T,
   'transformed': lambda x: jnp.fft.fft(x, axis=0).real,
   'collective': lambda x: jax.vmap(lambda r: lax.pmean(r, 'c'), axis_name='c')(
-    x
-  ),
-  'running_carry': lambda x: lax.scan(lambda c, r: (c + r, c), x[0] * 0, x)[1],
-  'convolved': lambda x: lax.conv_general_dilated(
-    x.T[:, None], jnp.ones((1, 1, 3)), (1,), 'SAME'
-  )[:, 0].T,
-  'by_largest_norm': lambda x: jnp.where(norms(x).max() > 2, x, 0),
-  'loop_length': lambda x: lax.fori_loop(0, positive(x), lambda i, c: c / 2, x),
+    x),
+  'carried': lambda x: lax.scan(lambda c, r: (c + r, c), x[0] * 0, x)[1],
+  'convolved': convolved,
+  'selected': lambda x: select(norms(x).max() > 2, x, 0),
+  'loop_length': lambda x: lax.fori_loop(0, x[0, 0].astype(int), lambda _, c: c / 2,
+    x),
+  'transposed': lambda x: x.T,
+  'pairs': lambda x: (x[:, None] - x).reshape(16, 3),
 }  # fmt: skip
 # One client in several rows.
 REPEATED = {
   'repeated': lambda x: jnp.repeat(x, 2, 0),
   'with_itself': lambda x: jnp.concatenate([x, x]),
   'a_row_a_number': lambda x: x.reshape(-1, 1),
-  'transposed': lambda x: x.T,
-  'pairs': lambda x: (x[:, None] - x).reshape(16, 3),
 }
+# Bounds and noise multipliers.
+SCALES = {
+  'median': lambda x: jnp.median(norms(x)),
+  'mean': lambda x: norms(x).mean(),
+  'largest': lambda x: norms(x).max(),
+  'first': lambda x: norms(x)[0],
+  'count': lambda x: 8 / (norms(x) > 1).sum(),
+  'choice': lambda x: select(x.sum() > 0, 2.0, 0.5),
+  'branch': lambda x: lax.cond(x.sum() > 0, lambda: 2.0, lambda: 0.5),
+  'step': lambda x: lax.fori_loop(0, 3, lambda i, c: x.mean(), 1.0),
+}
+# What is released in place of a sum of contributions.
+SUMS = {
+  'unbounded': lambda x, y: total(grid_lib.encode(x, GRID)),
+  'raw_integers': lambda x, y: once(x) + raw(x[0]),
+  'twice': lambda x, y: once(x) + once(x),
+  'shifted': lambda x, y: once(x) << 1,
+  'negative_twice': lambda x, y: -once(x) - once(x),
+  'two_sums': lambda x, y: once(x) + once(-3 * x),
+  'weighted': lambda x, y: total(rows(x) * raw(y)[:, None]),
+  'squared': lambda x, y: total(rows(x) * rows(x)),
+  'over_coordinates': lambda x, y: rows(x).sum(dtype='uint32') * jnp.ones(
+    3, 'uint32'),
+  'largest': lambda x, y: rows(x).max(0),
+  'one_of_all': lambda x, y: total(rows(x)[raw(y)]),
+  'over_count': lambda x, y: once(x) // raw(y.sum()),
+  'selected': lambda x, y: select(y.sum() > 2, once(x), 0),
+  'branch': lambda x, y: lax.cond(y.sum() > 2, once, lambda x: 2 * once(x), x),
+  'longest_alone': lambda x, y: total(
+    select((norms(x) >= norms(x).max())[:, None], rows(x), 0)),
+  'cut_bits': lambda x, y: total(rows(x) & 255),
+  'rows_again': lambda x, y: total(jnp.concatenate([rows(x), rows(x)])),
+  'looped': lambda x, y: lax.fori_loop(
+    0, 5, lambda i, c: c + once(x), jnp.zeros(3, 'uint32')),
+  'halves': lambda x, y: jnp.concatenate([once(x[:, :1]), once(x[:, 1:])]),
+  'powers': lambda x, y: jnp.stack([once(x), once(x * x)])[:, 0],
+}  # fmt: skip
+# What is added to a sum in place of its noise, of a key and data.
+NOISES = {
+  'none': lambda key, x: 0 * noise(key),
+  'opposite': lambda key, x: noise(key) - noise(key),
+  'one_number': lambda key, x: noise(key)[0],
+  'one_repeated': lambda key, x: jnp.repeat(noise(key)[:1], 3),
+  'a_part': lambda key, x: noise(key).at[0].set(0),
+  'smaller': lambda key, x: noise(key) // 10,
+  'masked': lambda key, x: select(x.sum() > 0, noise(key), 0),
+  'sorted': lambda key, x: jnp.sort(noise(key)),
+  'bits': lambda key, x: noise(key) & 3,
+  'uniform': lambda key, x: random.bits(key, (3,)) >> 28,
+}
+# Keys that are no secret, or follow from data.
+KEYS = {
+  'one_bit': lambda key, x: random.wrap_key_data(random.key_data(key) & 1),
+  'twelve_bits': lambda key, x: random.key(random.bits(key) % 4096),
+  'half': lambda key, x: random.wrap_key_data(random.key_data(key).at[0].set(0)),
+  'of_data': lambda key, x: random.key(raw(x.sum())),
+  'by_data': lambda key, x: fold(key, raw(x.sum())),
+  'chosen': lambda key, x: random.split(key)[raw(x.sum()) % 2],
+  'public': lambda key, x: random.key(0),
+}
+ONE_NOISE = {
+  'difference': lambda x, key: add(key, 2 * x) - add(key, x),
+  'other_shape': lambda x, key: (add(key, x), add(key, x[:, :2])),
+  'folds': lambda x, key: add(fold(key, 1), x) - add(fold(key, 1), 2 * x),
+  'splits': lambda x, key: [add(random.split(key)[0], a * x) for a in (1, 2)],
+  'fold_of_split': lambda x, key: [
+    add(fold(random.split(key)[1], 3), a * x) for a in (1, 2)],
+  'branch': lambda x, i, key: add(key, x) + lax.cond(
+    i > 0, lambda: add(key, -2 * x), lambda: jnp.zeros(3)),
+  'mapped': lambda x, key: jax.vmap(lambda a: add(key, a * x))(jnp.arange(3.0)),
+}  # fmt: skip
+EVERY_STEP = {
+  'scan': lambda x, key: scan(lambda i: add(key, i * x)),
+  'fori_loop': lambda w, x, key: lax.fori_loop(
+    0, 3, lambda i, c: add(key, x - c), w),
+  'one_fold': lambda x, key: scan(lambda i: add(fold(key, 7), i * x)),
+  'half_index': lambda x, key: scan(lambda i: add(fold(key, i // 2), i * x)),
+  'inner_index': lambda x, key: scan(
+    lambda a: scan(lambda i: add(fold(key, i), a * x))),
+  'sum_of_indices': lambda x, key: scan(
+    lambda a: scan(lambda i: add(fold(key, a + i), a * x))),
+  'zipped': lambda x, key: scan(
+    lambda i: add(random.split(key, 2)[i % 2], i * x)),
+}  # fmt: skip
 
 
-def contributed(f):
-  def step(x, key):
-    rows = f(x)
-    return add(key, rows, mask=jnp.ones(len(rows)))
+class Leak(NamedTuple):
+  """A program, what its message must say, and the kind of its result."""
 
-  return step
-
-
-def loss_of_all(x, key):
-  loss = lambda w, row: ((w - row) ** 2).mean() * x.mean()
-  fn = sums.noisy_gradient_sum(loss, max_norm=1.0, noise_multiplier=2.0)
-  return fn(key, jnp.zeros(3), x, ALL)[0]
+  fn: Any
+  match: str
+  outputs: str = 'public'
 
 
-def by_length(w, x, key):
-  more = lambda c: (c[0] + 1, c[1] + add(random.fold_in(key, c[0]), x))
-  return lax.while_loop(lambda c: c[1][0] < 9, more, (0, w))[1]
+def _leaks(of, fns, match, build=lambda f: f, outputs='public'):
+  return {f'{of}-{k}': Leak(build(f), match, outputs) for k, f in fns.items()}
 
 
-def finish(noisy):
-  return marks.released(grid_lib.decode(noisy, MEAN.grid(noisy)))
+def _summed(f, mean=MEAN):
+  return lambda x, y, key: mean.released(f(x, y), key)
 
 
-cut = lambda key: random.wrap_key_data(random.key_data(key) & 1)
-short = lambda key: random.key(random.bits(key) % 4096)
-quiet = private.RELEASE.with_hyper(
-  private.HP._replace(noise_multiplier=jnp.float32(0.1))
-)
+SEVERAL = 'draws one noise for several releases'
+SCALE = 'a scale of noise or bound depends on x'
+OTHERS = 'x of other clients reach a contribution'
+_mask = lambda x: jnp.ones(len(x))
+_added = lambda f: lambda x, key: add(key, f(x), mask=_mask(f(x)))
 CALLS = {
-  # N2
-  'scan': Leak('N2', lambda w, x, key: scanned(
-    lambda a: add(key, a * x), w, jnp.arange(3.0)), EVERY),
-  'fori_loop': Leak('N2', lambda w, x, key: lax.fori_loop(
-    0, 3, lambda i, c: add(key, x - c), w), EVERY),
-  'one_fold_in_scan': Leak('N2', lambda w, x, key: scanned(
-    lambda a: add(random.fold_in(key, 7), a * x), w, jnp.arange(3.0)), EVERY),
-  'half_index': Leak('N2', lambda w, x, key: scanned(
-    lambda i: add(random.fold_in(key, i // 2), x * i), w, jnp.arange(4)),
-    OFTEN),
-  'index_of_inner_loop': Leak('N2', lambda w, x, key: scanned(
-    lambda a: scanned(lambda i: add(random.fold_in(key, i), a * x), w,
-      jnp.arange(2)), w, jnp.arange(3.0)), EVERY),
-  'mapped': Leak('N2', lambda x, key: jax.vmap(
-    lambda a: add(key, a * x))(jnp.arange(3.0)), OFTEN),
-  'difference': Leak('N2', lambda x, key: add(key, 2 * x) - add(key, x),
-    SEVERAL),
-  'other_shape': Leak('N2', lambda x, key: (
-    add(key, x), add(key, x[:, :2])), SEVERAL),
-  'equal_folds': Leak('N2', lambda x, key: add(random.fold_in(key, 1), x) + add(
-    random.fold_in(key, 1), -2 * x), SEVERAL),
-  'equal_splits': Leak('N2', lambda x, key: add(random.split(key)[0], x) + add(
-    random.split(key)[0], -2 * x), SEVERAL),
-  'both_branches_and_after': Leak('N2', lambda i, x, key: add(key, x) + lax.cond(
-    i > 0, lambda: add(key, -2 * x), lambda: jnp.zeros(3)), SEVERAL),
-  'opposite_signs': Leak('N2', lambda x, key: finish(
-    total(x) + noise(key) - noise(key)), ALONE),
-  'one_number': Leak('N2', lambda x, key: finish(total(x) + noise(key)[0]),
-    ALONE),
-  'published_noise': Leak('N2', lambda x, key: (
-    finish(total(x) + noise(key)), noise(key)), f'{KEY}|{SEVERAL}'),
-  # N3
-  'while': Leak('N3', by_length, 'releases|while'),
-  # N4
-  'median_bound': Leak('N4', lambda x, key: add(
-    key, x, max_norm=jnp.median(norms(x))), SCALE),
-  'mean_bound': Leak('N4', lambda x, key: add(
-    key, x, max_norm=norms(x).mean()), SCALE),
-  'largest_bound': Leak('N4', lambda x, key: add(
-    key, x, max_norm=norms(x).max()), SCALE),
-  'first_bound': Leak('N4', lambda x, key: add(
-    key, x, max_norm=norms(x)[0]), SCALE),
-  'multiplier_of_data': Leak('N4', lambda x, key: add(
-    key, x, noise_multiplier=1 / norms(x).max()), SCALE),
-  'multiplier_of_count': Leak('N4', lambda x, y, key: add(
-    key, x, mask=y, noise_multiplier=2 / y.sum()), SCALE),
-  'chosen_multiplier': Leak('N4', lambda x, key: add(
-    key, x, noise_multiplier=jnp.where(x.sum() > 0, 2.0, 0.0)), SCALE),
-  'mean_gradient_bound': Leak('N4', lambda w, x, key: sums.noisy_gradient_sum(
-    lambda w, row: ((w - row) ** 2).mean(), max_norm=norms(x).mean(),
-    noise_multiplier=2.0)(key, w, x, ALL)[0], SCALE),
-  'bound_of_state': Leak('N4', lambda s, x, key: add(
-    key, x, max_norm=norms(s).max()), SCALE),
-  'bound_in_loop': Leak('N4', lambda x, key: lax.fori_loop(0, 2, lambda i, c: (
-    add(random.fold_in(key, i), x, max_norm=c[1]), norms(x).mean()),
-    (jnp.zeros(3), 1.0))[0], SCALE),
-  # N5
-  'loss_of_all': Leak('N5', loss_of_all, 'of other clients reach a contr'),
-  # N6
-  'no_noise': Leak('N6', lambda x: finish(total(x)), 'reach a release'),
-  'no_bound': Leak('N6', lambda x, key: finish(
-    grid_lib.encode(x, MEAN.grid(x)).sum(0, dtype='uint32') + noise(key)), SUM),
-  'clipped_alone': Leak('N6', lambda x, key: jax.vmap(
-    lambda r: clipping.clip_by_l2_norm(r, 1.0)[0])(x).sum(0) + 2 *
-    random.normal(key, (3,)), 'x reach the result'),
-  'raw_integers': Leak('N6', lambda x, key: MEAN.released(
-    total(x) + raw(x[0]), key), SUM),
-  'twice_the_sum': Leak('N6', lambda x, key: MEAN.released(
-    total(x) + total(x), key), SUM),
-  'shifted': Leak('N6', lambda x, key: MEAN.released(total(x) << 1, key), SUM),
-  'times_weight': Leak('N6', lambda x, y, key: MEAN.released(
-    (bounded(x) * raw(y)[:, None]).sum(0, dtype='uint32'), key), SUM),
-  'squared': Leak('N6', lambda x, key: MEAN.released(
-    (bounded(x) * bounded(x)).sum(0, dtype='uint32'), key), SUM),
-  'over_coordinates': Leak('N6', lambda x, key: MEAN.released(
-    bounded(x).sum(dtype='uint32')[None], key), SUM),
-  'largest': Leak('N6', lambda x, key: MEAN.released(bounded(x).max(0), key),
-    SUM),
-  'mean_before_noise': Leak('N6', lambda x, y, key: MEAN.released(
-    total(x) // raw(y.sum()), key), SUM),
-  'selected_sum': Leak('N6', lambda x, key: MEAN.released(
-    jnp.where(x.sum() > 0, total(x), 0), key), SUM),
-  'branch_of_sums': Leak('N6', lambda x, key: MEAN.released(lax.cond(
-    x.sum() > 0, total, lambda x: 2 * total(x), x), key), SUM),
-  'selected_by_others': Leak('N6', lambda x, key: MEAN.released(jnp.where(
-    (norms(x) >= norms(x).max())[:, None], bounded(x), 0).sum(
-    0, dtype='uint32'), key), SUM),
-  'cut_bits': Leak('N6', lambda x, key: MEAN.released(
-    (bounded(x) & 255).sum(0, dtype='uint32'), key), SUM),
-  'two_sums': Leak('N6', lambda x, key: MEAN.released(
-    total(x) + total(-3 * x), key), SUM),
-  'rows_again': Leak('N6', lambda x, key: MEAN.released(
-    jnp.concatenate([bounded(x)] * 2).sum(0, dtype='uint32'), key), SUM),
-  'looped_sum': Leak('N6', lambda x, key: MEAN.released(lax.fori_loop(
-    0, 5, lambda i, c: c + total(x), jnp.zeros(3, 'uint32')), key), SUM),
-  'bounded_apart': Leak('N3', lambda x, key: MEAN.released(
-    [total(x), total(x * x)], key), f'{SUM}|{OTHER}'),
-  'halves_bounded_apart': Leak('N3', lambda x, key: MEAN.released(
-    jnp.concatenate([total(x[:, :1]), total(x[:, 1:])]), key),
-    f'{SUM}|{OTHER}'),
-  'quiet_noise': Leak('N4', lambda x, key: quiet.released(total(x), key),
-    OTHER),
-  'small_noise': Leak('N6', lambda x, key: finish(
-    total(x) + noise(key) // 10), ALONE),
-  'masked_noise': Leak('N6', lambda x, key: finish(
-    total(x) + jnp.where(x.sum() > 0, noise(key), 0)), ALONE),
-  'noise_on_a_part': Leak('N6', lambda x, key: finish(
-    total(x) + noise(key).at[0].set(0)), ALONE),
-  'repeated_noise': Leak('N2', lambda x, key: finish(
-    total(x) + jnp.repeat(noise(key)[:1], 3)), ALONE),
-  # N7
-  'sum_as_row': Leak('N7', lambda s: s.sum(0), 'of other clients', 'client'),
-  'row_of_data': Leak('N7', lambda s, x: s + x.sum(0), 'of other clients',
-    'client'),
-  # N9
-  'key_in_rows': Leak('N9', lambda s, key: s + random.normal(key, s.shape),
-    KEY, 'client'),
-  'bits_of_key': Leak('N9', lambda key: random.bits(key) & 1, KEY),
-  'one_bit': Leak('N9', lambda x, key: add(cut(key), x), KEY),
-  'twelve_bits': Leak('N9', lambda x, key: add(short(key), x), KEY),
-  'key_of_data': Leak('N9', lambda x: add(random.key(raw(x.sum())), x),
-    'reach a release'),
-  'key_by_data': Leak('N9', lambda x, key: add(
-    random.fold_in(key, raw(x.sum())), x), f'reach a|{SCALE}'),
-  'public_key': Leak('N9', lambda i, x: add(random.key(i), x),
-    'reach a release'),
-  # Mixed rows
-  **{f'{k}_rows': Leak('N5', contributed(f), 'of other clients reach a contri')
-    for k, f in MIXED.items()},
-  **{f'{k}_state': Leak('N8', lambda s, f=f: f(s), 's of other clients reach the result',
-    'client') for k, f in MIXED.items()},
-  **{f'{k}_rows': Leak('N5', contributed(f), 'reach a (contribution|release)')
-    for k, f in REPEATED.items()},
+  **_leaks('N2-once', ONE_NOISE, SEVERAL),
+  **_leaks('N2-steps', EVERY_STEP, 'draws the same noise in every step'),
+  **_leaks('N3-length', {'while': by_length}, 'releases|while'),
+  **_leaks('N4-bound', SCALES, SCALE,
+    lambda f: lambda x, key: add(key, x, max_norm=f(x))),
+  **_leaks('N4-multiplier', SCALES, SCALE,
+    lambda f: lambda x, key: add(key, x, noise_multiplier=f(x))),
+  **_leaks('N4-loss', {'bound': loss_bound_of_all}, SCALE),
+  **_leaks('N4-quiet', {'noise': lambda x, y: once(x)},
+    'noise of another bound', functools.partial(_summed, mean=QUIET)),
+  **_leaks('N5-rows', MIXED, OTHERS, _added),
+  **_leaks('N5-again', REPEATED, 'x.* reach a (contribution|release)', _added),
+  **_leaks('N5-loss', {'of_all': loss_of_all}, OTHERS),
+  **_leaks('N6-sum', SUMS, 'reach a release other than as a sum of contributi',
+    _summed),
+  **_leaks('N6-noise', NOISES, f'reach a release|{SEVERAL}|noise of another',
+    lambda f: lambda x, key: finish(once(x) + f(key, x))),
+  **_leaks('N6-clip', {'alone': clipping.clip_by_l2_norm}, 'reach the result',
+    lambda f: lambda x, key: jax.vmap(lambda r: f(r, 1.0)[0])(x).sum(0)
+    + random.normal(key, (3,))),
+  **_leaks('N7-rows', MIXED, 's of other clients reach the result',
+    lambda f: lambda s: f(s), 'client'),
+  **_leaks('N7-sum', {'rows': lambda s: s.sum(0), 'data': lambda s, x:
+    s + x.sum(0)}, 'of other clients reach the result', outputs='client'),
+  **_leaks('N9-rows', {'key': lambda s, key: s + random.normal(key, (4, 3))},
+    'secret key key reach the result', outputs='client'),
+  **_leaks('N9-bits', {'key': lambda key: random.bits(key) & 1, 'noise': lambda
+    x, key: (finish(once(x) + noise(key)), noise(key))},
+    'secret key key reach the result'),
+  **_leaks('N9-key', KEYS, r'key|reach a release',
+    lambda f: lambda x, key: add(f(key, x), x)),
 }  # fmt: skip
