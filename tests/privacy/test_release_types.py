@@ -6,9 +6,8 @@ import types
 
 import cases
 import clean_programs as clean
-from fl_sketch import rounds, runs
+from fl_sketch import rounds
 from fl_sketch.privacy import noninterference
-from fl_sketch.utils import plugins
 import link_leaks
 import numpy as np
 import private_cases as private
@@ -16,7 +15,6 @@ import pytest
 import release_leaks
 
 from tests.privacy.test_noninterference import check as check_round, refused
-from tests.runs.training.test_private_runs import PRIVATE
 
 
 def check(fn, outputs='public'):

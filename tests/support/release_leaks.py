@@ -49,53 +49,42 @@ def by_length(w, x, key):
 
 
 def loss_of_all(w, x, key):
-  loss = lambda w, row: ((w - row) ** 2).mean() * x.mean()
+  loss = lambda w, row: ((w[None] - row) ** 2).mean() * x.mean()
   fn = sums.noisy_gradient_sum(loss, max_norm=1.0, noise_multiplier=2.0)
   return fn(key, w, x, jnp.ones(4))[0]
 
 
 def loss_bound_of_all(w, x, key):
-  loss = lambda w, row: ((w - row) ** 2).mean()
+  loss = lambda w, row: ((w[None] - row) ** 2).mean()
   bounds = {'max_norm': norms(x).mean(), 'noise_multiplier': 2.0}
   return sums.noisy_gradient_sum(loss, **bounds)(key, w, x, jnp.ones(4))[0]
 
 
-def convolved(x):
-  ones = jnp.ones((1, 1, 3))
-  return lax.conv_general_dilated(x.T[:, None], ones, (1,), 'SAME')[:, 0].T
-
-
 # Functions of rows that mix them: neither contribution nor client state.
 MIXED = {
-  'centred': lambda x: x - x.mean(0),
+  'centred': lambda x: x - x.mean(0)[None],
   'over_the_largest': lambda x: x / norms(x).max(),
-  'standardised': lambda x: (x - x.mean(0)) / (x.std(0) + 1),
+  'standardised': lambda x: (x - x.mean(0)[None]) / (x.std(0)[None] + 1),
   'sorted': lambda x: jnp.sort(x, 0),
   'ordered': lambda x: x[jnp.argsort(x[:, 0])],
   'rolled': lambda x: jnp.roll(x, 1, 0),
   'reversed': lambda x: x[::-1],
   'cumulated': lambda x: jnp.cumsum(x, 0),
-  'largest_so_far': lambda x: lax.cummax(x, 0),
   'gram': lambda x: x @ x.T,
   'public_mixing': lambda x: jnp.einsum('ij,jk->ik', jnp.ones((4, 4)), x),
   'attention': lambda x: jax.nn.softmax(x @ x.T) @ x,
-  'softmax_of_clients': lambda x: jax.nn.softmax(x, 0),
   'one_for_all': lambda x: jnp.broadcast_to(x[0], x.shape),
-  'gathered': lambda x: x[jnp.array([0, 0, 1, 2])],
   'neighbour': lambda x: x - jnp.pad(x[1:], ((0, 1), (0, 0))),
   'overwritten': lambda x: x.at[0].set(x[1]),
-  'moved_by_slices': lambda x: lax.dynamic_update_slice(x, x[:2], (2, 0)),
   'reshaped': lambda x: x.reshape(3, 4).T,
   'transformed': lambda x: jnp.fft.fft(x, axis=0).real,
   'collective': lambda x: jax.vmap(lambda r: lax.pmean(r, 'c'), axis_name='c')(
     x),
   'carried': lambda x: lax.scan(lambda c, r: (c + r, c), x[0] * 0, x)[1],
-  'convolved': convolved,
   'selected': lambda x: select(norms(x).max() > 2, x, 0),
-  'loop_length': lambda x: lax.fori_loop(0, x[0, 0].astype(int), lambda _, c: c / 2,
-    x),
+  'loop_length': lambda x: lax.fori_loop(
+    0, x[0, 0].astype(int), lambda _, c: c / 2, x),
   'transposed': lambda x: x.T,
-  'pairs': lambda x: (x[:, None] - x).reshape(16, 3),
 }  # fmt: skip
 # One client in several rows.
 REPEATED = {
@@ -111,7 +100,6 @@ SCALES = {
   'first': lambda x: norms(x)[0],
   'count': lambda x: 8 / (norms(x) > 1).sum(),
   'choice': lambda x: select(x.sum() > 0, 2.0, 0.5),
-  'branch': lambda x: lax.cond(x.sum() > 0, lambda: 2.0, lambda: 0.5),
   'step': lambda x: lax.fori_loop(0, 3, lambda i, c: x.mean(), 1.0),
 }
 # What is released in place of a sum of contributions.
@@ -120,14 +108,12 @@ SUMS = {
   'raw_integers': lambda x, y: once(x) + raw(x[0]),
   'twice': lambda x, y: once(x) + once(x),
   'shifted': lambda x, y: once(x) << 1,
-  'negative_twice': lambda x, y: -once(x) - once(x),
   'two_sums': lambda x, y: once(x) + once(-3 * x),
   'weighted': lambda x, y: total(rows(x) * raw(y)[:, None]),
   'squared': lambda x, y: total(rows(x) * rows(x)),
   'over_coordinates': lambda x, y: rows(x).sum(dtype='uint32') * jnp.ones(
     3, 'uint32'),
   'largest': lambda x, y: rows(x).max(0),
-  'one_of_all': lambda x, y: total(rows(x)[raw(y)]),
   'over_count': lambda x, y: once(x) // raw(y.sum()),
   'selected': lambda x, y: select(y.sum() > 2, once(x), 0),
   'branch': lambda x, y: lax.cond(y.sum() > 2, once, lambda x: 2 * once(x), x),
@@ -138,7 +124,6 @@ SUMS = {
   'looped': lambda x, y: lax.fori_loop(
     0, 5, lambda i, c: c + once(x), jnp.zeros(3, 'uint32')),
   'halves': lambda x, y: jnp.concatenate([once(x[:, :1]), once(x[:, 1:])]),
-  'powers': lambda x, y: jnp.stack([once(x), once(x * x)])[:, 0],
 }  # fmt: skip
 # What is added to a sum in place of its noise, of a key and data.
 NOISES = {
@@ -149,15 +134,11 @@ NOISES = {
   'a_part': lambda key, x: noise(key).at[0].set(0),
   'smaller': lambda key, x: noise(key) // 10,
   'masked': lambda key, x: select(x.sum() > 0, noise(key), 0),
-  'sorted': lambda key, x: jnp.sort(noise(key)),
-  'bits': lambda key, x: noise(key) & 3,
-  'uniform': lambda key, x: random.bits(key, (3,)) >> 28,
 }
 # Keys that are no secret, or follow from data.
 KEYS = {
   'one_bit': lambda key, x: random.wrap_key_data(random.key_data(key) & 1),
   'twelve_bits': lambda key, x: random.key(random.bits(key) % 4096),
-  'half': lambda key, x: random.wrap_key_data(random.key_data(key).at[0].set(0)),
   'of_data': lambda key, x: random.key(raw(x.sum())),
   'by_data': lambda key, x: fold(key, raw(x.sum())),
   'chosen': lambda key, x: random.split(key)[raw(x.sum()) % 2],
@@ -168,8 +149,6 @@ ONE_NOISE = {
   'other_shape': lambda x, key: (add(key, x), add(key, x[:, :2])),
   'folds': lambda x, key: add(fold(key, 1), x) - add(fold(key, 1), 2 * x),
   'splits': lambda x, key: [add(random.split(key)[0], a * x) for a in (1, 2)],
-  'fold_of_split': lambda x, key: [
-    add(fold(random.split(key)[1], 3), a * x) for a in (1, 2)],
   'branch': lambda x, i, key: add(key, x) + lax.cond(
     i > 0, lambda: add(key, -2 * x), lambda: jnp.zeros(3)),
   'mapped': lambda x, key: jax.vmap(lambda a: add(key, a * x))(jnp.arange(3.0)),
@@ -177,7 +156,7 @@ ONE_NOISE = {
 EVERY_STEP = {
   'scan': lambda x, key: scan(lambda i: add(key, i * x)),
   'fori_loop': lambda w, x, key: lax.fori_loop(
-    0, 3, lambda i, c: add(key, x - c), w),
+    0, 3, lambda i, c: add(key, x - c[None]), w),
   'one_fold': lambda x, key: scan(lambda i: add(fold(key, 7), i * x)),
   'half_index': lambda x, key: scan(lambda i: add(fold(key, i // 2), i * x)),
   'inner_index': lambda x, key: scan(
@@ -234,7 +213,7 @@ CALLS = {
   **_leaks('N7-rows', MIXED, 's of other clients reach the result',
     lambda f: lambda s: f(s), 'client'),
   **_leaks('N7-sum', {'rows': lambda s: s.sum(0), 'data': lambda s, x:
-    s + x.sum(0)}, 'of other clients reach the result', outputs='client'),
+    s + x.sum(0)[None]}, 'of other clients reach the result', outputs='client'),
   **_leaks('N9-rows', {'key': lambda s, key: s + random.normal(key, (4, 3))},
     'secret key key reach the result', outputs='client'),
   **_leaks('N9-bits', {'key': lambda key: random.bits(key) & 1, 'noise': lambda
