@@ -79,7 +79,8 @@ def other_order(u):
 each = lambda f: lambda u: u.get(tree(lambda x: f(x, u.count), u.sum))
 minus = lambda x, y: tree(jnp.subtract, x, y)
 whole = lambda count: count.astype(jnp.uint32)
-ANNOUNCED, SEVERAL = 'reach the broadcast', 'draws one noise for several rel'
+ANNOUNCED = 'reach (the broadcast|an announcement)'
+SEVERAL = 'draws one noise for several releases'
 EVERY = 'draws the same noise in every round'
 SUM, OTHER = 'other than as a sum of contributions', 'noise of another bound'
 SCALE, OTHERS = 'a scale of noise or bound depends on', 'of other clients reach'
