@@ -184,14 +184,15 @@ def _summed(f, mean=MEAN):
   return lambda x, y, key: mean.released(f(x, y), key)
 
 
-SEVERAL = 'draws one noise for several releases'
+SEVERAL, BOUND = 'draws one noise for several rel', 'noise of another bound'
+OFTEN = f'{SEVERAL}|draws the same noise in every step'
 SCALE = 'a scale of noise or bound depends on x'
 OTHERS = 'x of other clients reach a contribution'
 _mask = lambda x: jnp.ones(len(x))
 _added = lambda f: lambda x, key: add(key, f(x), mask=_mask(f(x)))
 CALLS = {
-  **_leaks('N2-once', ONE_NOISE, SEVERAL),
-  **_leaks('N2-steps', EVERY_STEP, 'draws the same noise in every step'),
+  **_leaks('N2-once', ONE_NOISE, OFTEN),
+  **_leaks('N2-steps', EVERY_STEP, OFTEN),
   **_leaks('N3-length', {'while': by_length}, 'releases|while'),
   **_leaks('N4-bound', SCALES, SCALE,
     lambda f: lambda x, key: add(key, x, max_norm=f(x))),
@@ -199,13 +200,13 @@ CALLS = {
     lambda f: lambda x, key: add(key, x, noise_multiplier=f(x))),
   **_leaks('N4-loss', {'bound': loss_bound_of_all}, SCALE),
   **_leaks('N4-quiet', {'noise': lambda x, y: once(x)},
-    'noise of another bound', functools.partial(_summed, mean=QUIET)),
+    BOUND, functools.partial(_summed, mean=QUIET)),
   **_leaks('N5-rows', MIXED, OTHERS, _added),
   **_leaks('N5-again', REPEATED, 'x.* reach a (contribution|release)', _added),
   **_leaks('N5-loss', {'of_all': loss_of_all}, OTHERS),
-  **_leaks('N6-sum', SUMS, 'reach a release other than as a sum of contributi',
+  **_leaks('N6-sum', SUMS, f'other than as a sum of contributions|{BOUND}',
     _summed),
-  **_leaks('N6-noise', NOISES, f'reach a release|{SEVERAL}|noise of another',
+  **_leaks('N6-noise', NOISES, f'reach a release|{SEVERAL}|{BOUND}',
     lambda f: lambda x, key: finish(once(x) + f(key, x))),
   **_leaks('N6-clip', {'alone': clipping.clip_by_l2_norm}, 'reach the result',
     lambda f: lambda x, key: jax.vmap(lambda r: f(r, 1.0)[0])(x).sum(0)
