@@ -25,15 +25,17 @@ class Reconstruction(NamedTuple):
 
 
 def view(
-  loss_fn: LossFn, *, local: Local | None = None, batches: int = 1,
+  loss_fn: LossFn,
+  *,
+  local: Local | None = None,
   sketch: sketches.Sketch | None = None,
-) -> Callable[[Params, Batch, Key | None], Tree]:  # fmt: skip
+) -> Callable[[Params, Batch, Key | None], Tree]:
   """Build (params, batch, key of the sketch) -> the message of a client.
 
-  The batch has leaves [samples, ...], and is split into `batches` for local
-  steps. `local` is by default `local.gradient(loss_fn)`; derivatives go through
-  all steps of `local.sgd(loss_fn, client_lr, local_steps=K)`. `sketch` None
-  sends the update itself.
+  The batch has leaves [samples, ...]. `local` is by default
+  `local.gradient(loss_fn)`; derivatives go through all steps of
+  `local.sgd(loss_fn, client_lr, local_steps=K)`. `sketch` None sends the update
+  itself.
 
   >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
   >>> message_of(jnp.zeros(2), jnp.ones((1, 2)), None).tolist()
@@ -42,8 +44,8 @@ def view(
   work = local_work.gradient(loss_fn) if local is None else local
 
   def message_of(params, batch, key):
-    split = lambda x: x.reshape(batches, -1, *x.shape[1:])
-    update, _ = work(params, jax.tree.map(split, batch), None, None)
+    batches = jax.tree.map(lambda x: x[None], batch)
+    update, _ = work(params, batches, None, None)
     return update if sketch is None else sketch.sketch(key, update)
 
   return message_of
@@ -55,12 +57,12 @@ def reconstruct(
   labels: jax.Array | None = None, candidates: jax.Array | None = None,
   num_classes: int | None = None,
   sketch: sketches.Sketch | None = None, sketch_key: Key | None = None,
-  pooled: bool = False, local: Local | None = None, batches: int = 1,
+  pooled: bool = False, local: Local | None = None,
   redo: Callable[[Tree, Tree], Tree] | None = None,
   objective: str = 'l2', tv: float = 0.0,
   optimizer: str = 'lbfgs', learning_rate: float | None = None,
   steps: int = 300, restarts: int = 1, start_scale: float = 1.0,
-  box: tuple[float, float] | None = None, lanes: int | None = None,
+  box: tuple[float, float] | None = None,
 ) -> Reconstruction:  # fmt: skip
   r"""Minimise :math:`D(R \nabla F(w, x), y) + \lambda\,\mathrm{TV}(x)` over x.
 
@@ -89,7 +91,6 @@ def reconstruct(
     pooled: attack several rounds of the same inputs: ``params``, ``observed``
       and ``sketch_key`` have a leading axis over rounds.
     local: as of `view`.
-    batches: as of `view`.
     redo: (message, observed) -> message: the part of a defence that the
       attacker applies to its guesses, see `defences`.
     objective: D: 'l2', relative, or 'cosine'.
@@ -100,7 +101,6 @@ def reconstruct(
     restarts: number of starts.
     start_scale: standard deviation of the normal starts.
     box: least and largest value of inputs, to which steps are projected.
-    lanes: tries at a time; None is one on a CPU, else all.
 
   Returns the `Reconstruction` of the try with the lowest objective. If that is
   not finite, the attack failed and x is a start.
@@ -123,7 +123,7 @@ def reconstruct(
   checks.choice('optimizer', optimizer, tuple(objectives.SEARCHES))
   fields.check_option('steps', steps, fields.Count)
   fields.check_option('restarts', restarts, fields.Count)
-  message_of = view(loss_fn, local=local, batches=batches, sketch=sketch)
+  message_of = view(loss_fn, local=local, sketch=sketch)
   distance = objectives.OBJECTIVES[objective]
 
   def mismatch(batch, params, observed, sketch_key):
@@ -156,18 +156,16 @@ def reconstruct(
 
   starts = jax.random.split(key, len(tries)), tries
   unknowns, values, trace = jax.lax.map(
-    lambda args: attempt(*args), starts, batch_size=lanes_of(lanes, len(tries))
+    lambda args: attempt(*args), starts, batch_size=lanes_of(len(tries))
   )
   i = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
   y = jnp.argmax(unknowns['y'][i], -1) if 'y' in unknowns else tries[i]
   return Reconstruction(unknowns['x'][i], y, values[i], values, trace)
 
 
-def lanes_of(lanes: int | None, tries: int) -> int | None:
+def lanes_of(tries: int) -> int | None:
   """Return the batch size of `jax.lax.map`; None runs tries one by one."""
-  if lanes is None:
-    return None if jax.default_backend() == 'cpu' else tries
-  return None if lanes == 1 else lanes
+  return None if jax.default_backend() == 'cpu' else tries
 
 
 def _minimise(value_fn, unknown, search, steps, box):

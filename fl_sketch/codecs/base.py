@@ -81,10 +81,6 @@ class SparseCodec(VectorCodec):
     check_fits(self.k, sketches.dimension(tree))
     return super().encode(key, tree)
 
-  def decode(self, key, payload, like):
-    check_fits(self.k, sketches.dimension(like))
-    return super().decode(key, payload, like)
-
 
 def check_fits(k: int, d: int, name: str = 'k', of: str = 'd'):
   """Raise ValueError if d is below k."""

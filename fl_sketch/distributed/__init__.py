@@ -16,7 +16,7 @@ many steps of their own (DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
 from fl_sketch.distributed.bills import Bytes, bytes_per_step, traced_bytes
-from fl_sketch.distributed.compressors import algorithm, mean_over, parse
+from fl_sketch.distributed.compressors import algorithm, mean_over
 from fl_sketch.distributed.engine import PerWorker, State, from_algorithm
 from fl_sketch.distributed.outer_steps import (
   OuterState,
@@ -33,6 +33,6 @@ from fl_sketch.distributed.step import (
 
 __all__ = [
   'mean_over', 'init', 'train_step', 'bytes_per_step', 'outer', 'algorithm',
-  'value_and_grad', 'state_specs', 'worker_params', 'per_worker', 'parse',
+  'value_and_grad', 'state_specs', 'worker_params', 'per_worker',
   'from_algorithm', 'traced_bytes', 'Bytes', 'PerWorker', 'State', 'OuterState',
 ]  # fmt: skip

@@ -101,8 +101,8 @@ def bytes_per_step(
 
 def traced_update(
   tx: optax.GradientTransformation, params: Params, mesh: Mesh, specs: Tree
-) -> tuple[core.ClosedJaxpr, Tree, Tree]:
-  """Trace `tx.update` for one device: (jaxpr, result types, argument types).
+) -> tuple[core.ClosedJaxpr, Tree]:
+  """Trace `tx.update` for one device: (jaxpr, argument types).
 
   The arguments are (gradients, state, parameters).
   """
@@ -111,7 +111,7 @@ def traced_update(
     jax.make_jaxpr, axis_env=[*mesh.shape.items()], return_shape=True
   )
   args = params, traced(tx.init)(params)[1], params
-  return *traced(tx.update)(*args), args
+  return traced(tx.update)(*args)[0], args
 
 
 def check_kinds(tx: object, mesh: object):
@@ -127,18 +127,12 @@ def shards(tx: object, params: Params, mesh: Mesh, specs: Tree) -> Params:
   check_kinds(tx, mesh)
   params = jax.eval_shape(lambda x: x, params)
 
-  def part(path, x, spec):
-    try:
-      shape = jax.NamedSharding(mesh, spec).shard_shape(x.shape)
-    except (IndexError, ValueError):
-      raise ValueError(
-        f'{spec} does not split params{jax.tree_util.keystr(path)} of shape '
-        f'{x.shape} over {dict(mesh.shape)}; set specs that do.'
-      ) from None
-    return jax.ShapeDtypeStruct(shape, x.dtype)
+  def part(x, spec):
+    sharding = jax.NamedSharding(mesh, spec)
+    sharding.check_compatible_aval(x.shape)
+    return jax.ShapeDtypeStruct(sharding.shard_shape(x.shape), x.dtype)
 
-  of_params = jax.tree.broadcast(specs, params)
-  return jax.tree.map_with_path(part, params, of_params)
+  return jax.tree.map(part, params, jax.tree.broadcast(specs, params))
 
 
 def traced_bytes(program: Callable[..., Tree], *args: Tree) -> Bytes:

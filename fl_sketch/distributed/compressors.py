@@ -15,8 +15,7 @@ numbers that are compressed, which are those of the model or, behind a bar, of
 the table; of a chunk, where the codec has chunks.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 import zlib
 
 from fl_sketch import algorithms, codecs, sketches
@@ -37,26 +36,6 @@ _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
 _work = lambda params, batches, *_: (batches, {})  # batches are gradients
 Compressor = str | codecs.Codec | sketches.Sketch  # a text: see the module
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
-
-
-class Call(NamedTuple):
-  """A factory by name, and its options."""
-
-  name: str
-  options: Mapping[str, Any]
-
-
-def parse(text: str) -> list[Call]:
-  """Read the calls of a compressor, in the order in which they are applied.
-
-  >>> parse('block_srht(size=0.32) | eden(rotate=False)')[1]
-  Call(name='eden', options={'rotate': False})
-  """
-  calls = []
-  for part in text.split('|'):
-    options = registry.parse_call(part)
-    calls.append(Call(options.pop(registry.KIND), options))
-  return calls
 
 
 def mean_over(
@@ -122,8 +101,10 @@ def algorithm(
 
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   """Build the `Make` of an algorithm whose update estimates the mean."""
-  calls = parse(compressor) if isinstance(compressor, str) else [compressor]
-  if calls == [Call('dense', {})]:
+  calls: list[Any] = [compressor]
+  if isinstance(compressor, str):
+    calls = [*map(registry.parse_call, compressor.split('|'))]
+  if calls == [{'kind': 'dense'}]:
     calls = []
   kinds = [_registry(call).kind for call in calls]
   allowed = '', 'codec', 'sketch', 'sketch codec', 'algorithm'
@@ -131,15 +112,14 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
     raise ValueError(
       f'{compressor=} must be a codec, a sketch, or a sketch | a codec.'
     )
-  if both_ways and not ('codec' in kinds and isinstance(calls[-1], Call)):
+  if both_ways and not ('codec' in kinds and isinstance(calls[-1], dict)):
     raise ValueError(
       f'both_ways requires a codec, as text, in {compressor=}; add one, or '
       'remove both_ways.'
     )
   if kinds == ['algorithm']:
-    (call,) = calls
-    assert isinstance(call, Call)
-    name, options = call
+    options = calls[0]
+    name = options.pop('kind')
     if name not in _MEANS:
       raise ValueError(
         f'{name} makes a step, not a mean; use distributed.algorithm.'
@@ -155,10 +135,9 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
 
 def _mean(params, size, op, codec, both_ways) -> Algorithm:
   feedback: Any = dict(_FEEDBACK)
-  if isinstance(codec, Call):
-    options = dict(codec.options)
-    feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
-    codec = codec._replace(options=options)
+  if isinstance(codec, dict):
+    feedback |= {k: codec[k] for k in _FEEDBACK if k in codec}
+    codec = {k: codec[k] for k in codec.keys() - _FEEDBACK}
   if op is not None and feedback != _FEEDBACK:
     raise ValueError(
       'error_feedback is not supported behind a sketch, whose hashes change in '
@@ -196,10 +175,7 @@ def registered(
     made: Any = _sized(algorithms.REGISTRY, name, options, d)
     for part in ('sketch', 'codec', 'downlink_codec'):
       if isinstance(text := made.get(part), str):
-        call, *more = parse(text)
-        if more:
-          raise ValueError(f'{part}={text!r} must be one call.')
-        made[part] = _build(call, d)
+        made[part] = _build(registry.parse_call(text), d)
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
     if 'population' in algorithms.options(name):
@@ -223,10 +199,10 @@ def _negative(made: Algorithm) -> Algorithm:
 def _registry(part):
   if isinstance(part, codecs.Codec | sketches.Sketch):
     return _REGISTRIES[isinstance(part, sketches.Sketch)]
-  for factories in _REGISTRIES if isinstance(part, Call) else ():
-    if part.name in factories.names():
+  name = part['kind'] if isinstance(part, dict) else part
+  for factories in _REGISTRIES if isinstance(part, dict) else ():
+    if name in factories.names():
       return factories
-  name = part.name if isinstance(part, Call) else part
   names = [name for factories in _REGISTRIES for name in factories.names()]
   raise ValueError(
     f'compressor={fields.shown(name)} is not a codec, sketch or algorithm.'
@@ -236,12 +212,11 @@ def _registry(part):
 
 def _build(part, d, share=1.0) -> Any:
   """Build a codec or sketch of d numbers, with a `share` of all counts."""
-  if not isinstance(part, Call):
+  if not isinstance(part, dict):
     return part
-  factories = _registry(part)
+  factories, name = _registry(part), part['kind']
   module = codecs if factories is codecs.REGISTRY else sketches
-  sized = _sized(factories, part.name, part.options, d, share)
-  return module.make(part.name, **sized)
+  return module.make(**_sized(factories, name, part, d, share))
 
 
 def _sized(factories, name, options, d, share=1.0) -> dict[str, Any]:

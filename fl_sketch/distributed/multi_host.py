@@ -33,19 +33,10 @@ def start(
       raise ValueError(
         f'{workers=} must be a positive multiple of num_processes={count}.'
       )
-  try:
-    if workers is not None:
-      jax.config.update('jax_num_cpu_devices', workers // (count or workers))
-    if count != 1:
-      peers.connect(*process)
-      sys.excepthook = _leave
-  except RuntimeError as e:
-    if 'before' not in str(e):
-      raise
-    raise ValueError(
-      'multi_host.start must run once, before any other use of JAX; restart '
-      'Python.'
-    ) from None
+    jax.config.update('jax_num_cpu_devices', workers // (count or workers))
+  if count != 1:
+    peers.connect(*process)
+    sys.excepthook = _leave
   if workers is None:
     return
   devices = jax.device_count()  # one process may leave some without work

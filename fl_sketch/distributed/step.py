@@ -68,11 +68,6 @@ def state_specs(
 
   def spec(path, x):
     if is_worker(x):
-      if lacking := {*x.axes} - {*mesh.axis_names}:
-        raise ValueError(
-          f'{sorted(lacking)} of tx must be axes of the mesh, which has '
-          f'{mesh.axis_names}.'
-        )
       return PerWorker(P(x.axes), x.axes)
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
     return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
@@ -107,7 +102,7 @@ def train_step(
   """
   bills.check_kinds(tx, mesh)
   axes = mesh.axis_names
-  of_worker = jax.value_and_grad(_checked(loss, has_aux), has_aux=has_aux)
+  of_worker = jax.value_and_grad(loss, has_aux=has_aux)
 
   def local(params, state, batch, *shared):
     shared = jax.tree.map(lambda x: _own(x, axes), shared)
@@ -139,35 +134,10 @@ def _own(x, axes):
   """Return a worker's own key of a shared one; other arrays as they are."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     return jax.random.fold_in(x, lax.axis_index(axes))
-  if x.dtype == jnp.uint32 and x.shape[-1:] == (2,):
-    raise ValueError('A PRNGKey would be one for all; pass jax.random.key().')
   return x
 
 
-def _checked(loss, has_aux):
-  def checked(*args):
-    out = loss(*args)
-    is_pair = isinstance(out, tuple) and len(out) == 2
-    value = out[0] if is_pair else out
-    if is_pair != has_aux or getattr(value, 'shape', ()) != ():
-      wanted = '(number, aux)' if has_aux else 'a number'
-      raise ValueError(
-        f'The loss must return {wanted} with {has_aux=}, got the shapes '
-        f'{jax.tree.map(jnp.shape, out)}.'
-      )
-    return out
-
-  return checked
-
-
 def _check_arrays(params, batch, mesh):
-  """Name a parameter without a gradient, or an array that is not split."""
-  for path, x in jax.tree.leaves_with_path(params):
-    if not jnp.issubdtype(x.dtype, jnp.inexact):
-      raise ValueError(
-        f'params{jax.tree_util.keystr(path)} is {x.dtype}, which has no '
-        'gradient; pass it to the step after the batch.'
-      )
   for path, x in jax.tree.leaves_with_path(batch):
     if not x.shape or x.shape[0] % mesh.size:
       raise ValueError(

@@ -48,10 +48,8 @@ def check_copies(
   sends, or parameters are sharded, are looked at: a loop may average over
   others by itself.
   """
-  program, results, args = bills.traced_update(tx, params, mesh, specs)
-  _, state, params = args
-  if jax.tree.structure(state) != jax.tree.structure(results[1]):
-    raise ValueError('tx.update returns a state unlike the state of tx.init.')
+  traced = bills.traced_update(tx, params, mesh, specs)
+  program, (_, state, params) = traced
   of_params, of_rows = _axes(specs, params), _axes(of_state, state)
   over = set().union(*of_params)
   over |= {*bills.bytes_per_step(tx, params, mesh, specs).by_axis}

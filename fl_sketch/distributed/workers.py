@@ -59,11 +59,8 @@ class Workers(comms.Comm):
 
 def check_local(averaged: Axis, grads: Tree):
   """Raise ValueError if JAX has already summed gradients over the axis."""
-  leaves = jax.tree.leaves(grads)
-  if not leaves:
-    raise ValueError('The gradients are a tree without arrays.')
-  summed = set().union(*({*averaged} - varying(x) for x in leaves))
-  if is_checked(averaged) and summed:
+  kept = set(averaged).intersection(*map(varying, jax.tree.leaves(grads)))
+  if is_checked(averaged) and (summed := {*averaged} - kept):
     raise ValueError(
       f'JAX has already summed gradients over {summed}; use '
       f'distributed.value_and_grad(loss, {averaged}).'

@@ -141,8 +141,7 @@ def train_twin(
   """Train the dense twin of the run in a folder, in `folder`/dense.
 
   Draw both into `folder`/comparison.png; return their table, '' in processes
-  but the first. Raises what
-  `dense_twin` and `runs.train` raise.
+  but the first. Raises what `dense_twin` and `runs.train` raise.
   """
   folder = pathlib.Path(folder)
   twin = build(dense_twin(config), data_dir)

@@ -93,7 +93,6 @@ class Panel(NamedTuple):
   x_mark: float = math.nan  # of a vertical line; NaN for none
   y_mark: float = math.nan  # of a horizontal one
   y_limits: tuple[float, float] | None = None  # by default of the numbers
-  x_ticks: Values = ()  # by default those of matplotlib
 
 
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
@@ -234,9 +233,7 @@ def _frame(ax: Any, panel: Panel) -> None:
     if scale == 'log' and is_wide(values[values > 0]):
       ax.set(**{f'{axis.axis_name}scale': 'log'})
       _set_ticks(axis)
-  if len(panel.x_ticks):
-    _set_ticks(ax.xaxis, panel.x_ticks)
-  elif ax.get_xscale() == 'linear' and xs.size and not (xs % 1).any():
+  if ax.get_xscale() == 'linear' and xs.size and not (xs % 1).any():
     ax.xaxis.get_major_locator().set_params(integer=True)  # as rounds are
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
@@ -254,15 +251,13 @@ def is_wide(values: Values) -> bool:
   return len(values) > 1 and 0 < 10**0.5 * min(values) < max(values)
 
 
-def _set_ticks(axis: Any, values: Values = ()) -> None:
-  """Label an axis 0.5, 20, 1,000: at these values, or as a logarithmic one."""
+def _set_ticks(axis: Any) -> None:
+  """Label a logarithmic axis 0.5, 20, 1,000."""
   from matplotlib import ticker
 
   low, high = axis.get_view_interval()
   subs = (1, 2, 5) if high < 30 * low else (1, 3) if high < 300 * low else (1,)
-  locator = ticker.LogLocator(subs=subs, numticks=8)
-  fixed = ticker.FixedLocator([*values])
-  axis.set_major_locator(fixed if len(values) else locator)
+  axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
   axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
   axis.set_minor_locator(ticker.NullLocator())
 

@@ -59,10 +59,7 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
   names = dict.fromkeys(['round', *(name for row in rows for name in row)])
   columns = {name: _column([row.get(name) for row in rows]) for name in names}
   kinds = [(name, column.dtype) for name, column in columns.items()]
-  array = np.empty(len(rows), kinds)
-  for name, column in columns.items():
-    array[name] = column
-  return array
+  return np.array([*zip(*columns.values(), strict=True)], kinds)
 
 
 def _column(cells: list) -> np.ndarray:
@@ -128,11 +125,6 @@ def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
   return metric, min if _SMALL & {*metric.split('_')} else max
 
 
-def best_of(metric: str) -> Callable[..., Any]:
-  """Return `min` or `max` of a metric, whichever is better; see `ranked_by`."""
-  return ranked_by(metric)[1]
-
-
 def total_bytes(row: Row) -> int:
   """Return the bytes of all clients, both directions, up to a metrics row."""
   return row['total_uplink_bytes'] + row['total_downlink_bytes']
@@ -185,7 +177,7 @@ def over_clients(
   for name in sorted(sums.keys() - {'count'}):
     values = np.sort(mean(name, sums[name][some], sums['count'][some]))
     tenth = -(-len(values) // 10)
-    worst = values[:tenth] if best_of(name) is max else values[-tenth:]
+    worst = values[:tenth] if ranked_by(name)[1] is max else values[-tenth:]
     pooled = mean(name, sums[name].sum(), sums['count'].sum())
     statistics[f'{prefix}_{name}_mean'] = float(values.mean())
     statistics[f'{prefix}_{name}_pooled'] = float(pooled)

@@ -39,18 +39,17 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
     for label, name in _LOSSES.items()
     if metrics.values(rows, name)
   ]
-  pictures = {'clients.png': _client_panels(rows)}
+  of_clients = _client_panels(rows)
+  pictures = {'clients.png': of_clients} if of_clients else {}
   if losses:
     pictures['loss.png'] = [panel_of('rounds', 'loss', losses, title)]
   if metric := metrics.shared_metric([rows]):
+    family = config.get('algorithm', '')
     for x in ('rounds', 'bytes'):
-      curve = line('', [rows], x, metric)
-      curve = curve._replace(family=config.get('algorithm', ''))
+      curve = line('', [rows], x, metric)._replace(family=family)
       panel = panel_of(x, metric, [curve], title)
       pictures[f'accuracy_vs_{x}.png'] = [panel]
-  drawn = {
-    workdir / name: panels for name, panels in pictures.items() if panels
-  }
+  drawn = {workdir / name: panels for name, panels in pictures.items()}
   for path, panels in drawn.items():
     figures.draw(panels).savefig(path, dpi=150, format='png')
   return list(drawn)
@@ -106,33 +105,34 @@ def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
   values = values[np.isfinite(values)]
   wide = values.size and 0 < 10 * values.min() < values.max()
   x_scale = 'linear' if x == 'rounds' else 'log'
-  y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
+  y_scale = 'log' if wide and metrics.ranked_by(y)[1] is min else 'linear'
   return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)
 
 
 def _client_panels(rows: Sequence[Row]) -> list[Panel]:
   """Return a panel for each metric of clients, which each count once."""
   columns = sorted({name for row in rows for name in row})
-  matches = [re.fullmatch('client_(.*)_mean', name) for name in columns]
-  names = [match[1] for match in matches if match]
-  label = '{} of clients'.format
+  names = [m[1] for c in columns if (m := re.fullmatch('client_(.*)_mean', c))]
   return [
-    Panel('round', label(n.replace('_', ' ')), [*_client_lines(rows, n)])
+    Panel('round', f'{n.replace("_", " ")} of clients', _client_lines(rows, n))
     for n in names
   ]
 
 
-def _client_lines(rows: Sequence[Row], name: str) -> Iterable[Line]:
-  """Yield means with quantiles 0.1 to 0.9, then dashed the worst tenth."""
+def _client_lines(rows: Sequence[Row], name: str) -> list[Line]:
+  """Return means with quantiles 0.1 to 0.9, then dashed the worst tenth."""
+  lines = []
   for prefix, label in _MODELS.items():
     start = f'{prefix}_{name}_'
     logged = [row for row in rows if start + 'mean' in row]
-    of = lambda name, logged=logged: [row[name] for row in logged]
     if logged:
-      ends = of(start + 'q10'), of(start + 'q90')
-      yield Line(label, of('round'), of(start + 'mean'), *ends)
-      tenth = of('round'), of(start + 'worst_decile')
-      yield Line(f'{label}, worst tenth', *tenth, family=label, variant=1)
+      stats = 'mean', 'q10', 'q90', 'worst_decile'
+      of = [[row[start + stat] for row in logged] for stat in stats]
+      at = [row['round'] for row in logged]
+      lines.append(Line(label, at, *of[:3]))
+      tenth = f'{label}, worst tenth'
+      lines.append(Line(tenth, at, of[3], family=label, variant=1))
+  return lines
 
 
 class Group(NamedTuple):

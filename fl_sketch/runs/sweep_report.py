@@ -13,9 +13,7 @@ from fl_sketch.utils import seeding
 import numpy as np
 
 _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
-_BEST = {name: metrics.best_of(name) for name in _NAMES}  # min or max
-_MOST_TICKS = 7  # at the values of a swept field
-_MOST_CELLS = 12  # along an axis of a heat map; more would be tiny
+_BEST = {name: metrics.ranked_by(name)[1] for name in _NAMES}  # min or max
 
 
 class Setting(NamedTuple):
@@ -112,30 +110,30 @@ def summary_line(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row]) -> Any:
-  """Draw one field as a curve, two as a heat map; None if there is no number.
+  """Draw means over a field, a curve for each value of another; None if empty.
 
   Of more than two fields it shows the two with most values, at the best values
   of the others. Random draws are points, in a panel for each field.
   """
-  ranking, metric = settings(rows), metric_of(rows)
-  label, varied = metric.replace('_', ' '), _varied(ranking)
-  if not varied:
+  ranking, metric = settings(rows), metric_of(rows).replace('_', ' ')
+  if not (varied := _varied(ranking)):
     return None
-  fields = dict([*varied.items()][:2])
+  (field, xs), *other = [*varied.items()][:2]
+  shown = field, *(name for name, _ in other)
   best: dict[str, Setting] = {}
   for setting in ranking:
-    key = json.dumps([setting.values[field] for field in fields])
+    key = json.dumps([setting.values[name] for name in shown])
     best.setdefault(key, setting)
-  if len(fields) == 1:
-    ((field, xs),) = fields.items()
-    ordered = sorted(best.values(), key=lambda s: xs.index(s.values[field]))
-    return figures.draw([_panel(field, label, {'': ordered})])
-  sizes = [len(values) for values in fields.values()]
-  if max(sizes) > _MOST_CELLS or len(best) != math.prod(sizes):
-    return figures.draw([_cloud(field, label, ranking) for field in varied])
-  colours = 'viridis' if _BEST[metric] is max else 'viridis_r'
+  if len(best) < math.prod(len(varied[name]) for name in shown):
+    return figures.draw([_cloud(name, metric, ranking) for name in varied])
+  ordered = sorted(best.values(), key=lambda s: xs.index(s.values[field]))
+  curves = {
+    f'{name}={metrics.shown(v)}': [s for s in ordered if s.values[name] == v]
+    for name, values in other
+    for v in values
+  }
   over = ', best over the other fields' if len(varied) > 2 else ''
-  return _heat_map(fields, [*best.values()], label + over, colours)
+  return figures.draw([_panel(field, metric + over, curves or {'': ordered})])
 
 
 def _varied(ranking: list[Setting]) -> dict[str, list]:
@@ -158,25 +156,22 @@ def _panel(
   field: str, metric: str, by_label: dict[str, list[Setting]], points=False
 ) -> Panel:
   """Plot means of settings against a field, with their standard errors."""
-  lines, ticks = [], set()
+  lines, numbers = [], set()
   for i, (label, some) in enumerate(by_label.items()):
     values = [s.values[field] for s in some]
     if _are_numbers(values):
-      ticks |= {*values}
+      numbers |= {*values}
     else:
       values = [metrics.shown(v) for v in values]
     means, errors = np.array([(s.mean, s.error) for s in some]).T
     ends = means - errors, means + errors
     fill = i if points else 0
     lines.append(Line(label, values, means, *ends, variant=fill, points=points))
-  ticks = sorted(ticks)
   # Rates, and what varies widely.
-  far = len(ticks) > 1 and 10 * ticks[0] < ticks[-1]
-  log = (field.endswith('_lr') or far) and figures.is_wide(ticks)
-  if len(ticks) > _MOST_TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
-    ticks = []  # not few and round, as those of a grid are
-  scale = 'log' if log else 'linear'
-  return Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
+  log = figures.is_wide(numbers) and (
+    field.endswith('_lr') or 10 * min(numbers) < max(numbers)
+  )
+  return Panel(field, metric, lines, x_scale='log' if log else 'linear')
 
 
 def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
@@ -186,25 +181,3 @@ def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
   lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
   named = {'finite': finite, 'diverged': lost} if lost else {'': finite}
   return _panel(field, metric, named, points=True)
-
-
-def _heat_map(
-  fields: dict[str, list], best: list[Setting], label: str, colours: str
-) -> Any:
-  (x, xs), (y, ys) = fields.items()
-  cells = np.full((len(ys), len(xs)), np.nan)
-  for s in best:
-    cells[ys.index(s.values[y]), xs.index(s.values[x])] = s.mean
-  ax = figures.new_axes(x, y)
-  image = ax.imshow(cells, cmap=colours, aspect='auto')
-  ax.figure.colorbar(image, label=label)
-  shades = image.to_rgba(cells)  # transparent where a setting diverged
-  light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
-  for (i, j), mean in np.ndenumerate(cells):
-    colour = 'black' if light[i, j] > 0.5 else 'white'
-    text = metrics.shown(mean) or 'diverged'
-    ax.text(j, i, text, ha='center', va='center', color=colour)
-  ax.grid(visible=False)
-  ax.set_yticks(range(len(ys)), [metrics.shown(v) for v in ys])
-  ax.set_xticks(range(len(xs)), [metrics.shown(v) for v in xs])
-  return ax.figure

@@ -270,10 +270,7 @@ def sketch_tree(op: VectorSketch, key: Key, tree: Tree) -> jax.Array:
       runs.append(Segment(span.start, jnp.concatenate(parts)))
     return op.sketch_runs(key, runs, vector)
 
-  large = op.by_lanes and vector.size >= LARGE_TREE
-  return (primitives.lane_by_lane(whole) if large else whole)(
-    key, jax.tree.leaves(tree)
-  )
+  return _in_lanes(op, vector, whole)(key, jax.tree.leaves(tree))
 
 
 @jax.jit(static_argnums=(0, 3))
@@ -293,8 +290,12 @@ def desketch_leaves(
       out |= zip(group, split(values, [types[i] for i in group]), strict=True)
     return list(out.values())
 
+  return _in_lanes(op, vector, whole)(key, table)
+
+
+def _in_lanes(op, vector, whole):
   large = op.by_lanes and vector.size >= LARGE_TREE
-  return (primitives.lane_by_lane(whole) if large else whole)(key, table)
+  return primitives.lane_by_lane(whole) if large else whole
 
 
 def _call(

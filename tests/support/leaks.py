@@ -120,7 +120,12 @@ ROWS = {
   'mean_in_rows': lambda s: s.rows + s.payloads['w'].mean(0)[None],
   'total_in_rows': lambda s: s.rows + total(s)[None],
   'gathered_rows': lambda s: s.payloads['w'][s.ids % 2],
-}
+  'sorted_rows': lambda s: jnp.sort(s.payloads['w'], 0),
+  'centred_rows': lambda s: s.rows - s.rows.mean(0)[None],
+  'product_rows': lambda s: jnp.einsum(
+    'ij,jkl->ikl', s.payloads['w'][:, :2, 0], s.rows),
+  'gram_rows': lambda s: jnp.einsum('iab,jab,jkl->ikl', s.rows, s.rows, s.rows),
+}  # fmt: skip
 of_rows = lambda s: comms.Shards().total(s.rows[:, 0, 0])
 SHARED = {'shared_state': count, 'sum_of_rows': of_rows}
 PUBLIC_NOISE = 'noise_of_a_public_key'

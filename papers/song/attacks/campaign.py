@@ -102,7 +102,7 @@ def attack(
 def _attacked(c, victim, setting, x, y):
   """`Reconstruction` of every example, sharded over the devices."""
   one = functools.partial(_one, c, victim, setting)
-  lanes = reconstruction.lanes_of(None, len(x))
+  lanes = reconstruction.lanes_of(len(x))
   each = lambda *args: jax.lax.map(lambda a: one(*a), args, batch_size=lanes)
   mesh, spec = mesh_lib.cohort_mesh(), jax.P(comms.SHARD)
   shares = jax.shard_map(
