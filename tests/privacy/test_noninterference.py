@@ -23,7 +23,7 @@ from tests.runs.training.test_private_runs import PRIVATE
 
 def check(
   make, hp, cohort, params=cases.PARAMS, unit='client', metrics=True,
-  scan=False, **options,
+  scan=False, trust='central', **options,
 ):  # fmt: skip
   """Checks a round on two devices."""
   rows = options.get('rows_of') == 'cohort'
@@ -34,8 +34,9 @@ def check(
   if scan:
     fn, cohort = rounds.scan_rounds(fn), jax.tree.map(lambda x: x[None], cohort)
   args = hp, state, cohort, cases.KEY, None, cases.SECRET
-  given = {'name': 'This', 'unit': unit, 'metrics': metrics}
-  shown = noninterference.check_round(fn, *args, **given)
+  given = {'name': 'This', 'unit': unit, 'trust': trust, 'metrics': metrics}
+  budget = make(hp).releases / float(hp.noise_multiplier) ** 2
+  shown = noninterference.check_round(fn, *args, budget=budget, **given)
   return sum(release.times for release in shown)
 
 
@@ -128,7 +129,9 @@ def test_every_private_algorithm_is_shown(name):
   case = cases.ALGORITHMS[name]
   cohort, params = cases.cohorts_of(case.make)(0), cases.params_of(case.make)
   unit = 'sample' if name == 'private_iterative_sketching' else 'client'
-  assert check(case.make, cases.HP, cohort, params, unit) > 0
+  trust = {'dp_fedavg_local': 'local', 'dp_fedavg_masked': 'secure_aggregation'}
+  trust = trust.get(name, 'central')
+  assert check(case.make, cases.HP, cohort, params, unit, trust=trust) > 0
 
 
 TABLE = {'sketch': {'kind': 'count_sketch', 'rows': 2, 'cols': 9}}

@@ -134,16 +134,12 @@ CALLS = {
   'scan': (lambda x, key: scan(lambda i: add(fold(key, i), i * x), 50), 50),
   'scanned_keys': (lambda x, key: lax.scan(lambda c, k: (
     c + add(k, x), None), jnp.zeros(3), random.split(key, 4))[0], 4),
-  'mapped_keys': (lambda x, key: jax.vmap(
-    lambda k: add(k, x))(random.split(key, 4)), 4),
   'fori_loop': (lambda w, x, key: lax.fori_loop(
     0, 3, lambda i, c: c + add(fold(key, i), x - c[None]), w), 3),
   'two_loops': (lambda x, key: scan(lambda a: scan(
     lambda i: add(fold(fold(key, a), i), x))), 9),
   'public_steps': (lambda w, x, key: lax.fori_loop(
     0, 5, lambda i, c: c * i, w) + add(key, x), 1),
-  'public_branch': (lambda i, x, key: lax.cond(
-    i > 0, lambda: add(key, x), lambda: add(key, -x)), 1),
   'released_scale': (two_scales, 2),
   'released_center': (lambda x, key: add(
     fold(key, 1), x - add(fold(key, 0), x)[None]), 2),
@@ -165,6 +161,7 @@ class Round(NamedTuple):
   params: Any = cases.PARAMS
   batches: Any = None  # None: those of `cases`
   unit: str = 'client'
+  trust: str = 'central'
 
 
 def local(params, batches, key, correction):
@@ -255,14 +252,14 @@ ROUNDS = {
   'clipped': chained(optax.clip_by_global_norm(1.0)),
   'two_means': chained(uplink=two_means),
   'kept_error': chained(uplink=kept),
-  'over_realised_cohort': lambda: Round(over_realised_cohort),
+  'over_realised_cohort': lambda: Round(over_realised_cohort, trust='local'),
   'quantile': of_list('dp_fedavg_quantile', 2),
   'per_layer': of_list('dp_fedavg_per_leaf'),
   'normalised': of_list('dp_normfedavg'),
   'before_sketch': of_list('private_before'),
   'banded': of_list('dp_fedavg_banded'),
-  'local': of_list('dp_fedavg_local'),
-  'masked': of_list('dp_fedavg_masked'),
+  'local': of_list('dp_fedavg_local', trust='local'),
+  'masked': of_list('dp_fedavg_masked', trust='secure_aggregation'),
   'two_uplinks': of_list('private_heaprix', 2),
   'codec': of_list('private_safl_int8'),
   'samples': of_list('private_iterative_sketching', 3, unit='sample'),

@@ -83,7 +83,7 @@ ANNOUNCED = 'reach (the broadcast|an announcement)'
 SEVERAL = 'draws one noise for several releases'
 EVERY = 'draws the same noise in every round'
 SUM, OTHER = 'other than as a sum of contributions', 'noise of another bound'
-SCALE, OTHERS = 'a scale of noise or bound depends on', 'of other clients reach'
+SCALE, OTHERS = 'a scale of noise or bound that depends on', 'of other clients reach'
 # Results of an uplink of a sum, and what the message must say.
 SUMMED = {
   'N1-announced_sum': (lambda u: announced(u, u.sum), ANNOUNCED),
@@ -94,9 +94,9 @@ SUMMED = {
   'N2-round_0': (lambda u: u.get(u.sum, u.key(0)), EVERY),
   'N2-pairs': (lambda u: u.get(u.sum, u.key(u.round // 2)), EVERY),
   'N2-next': (lambda u: minus(u.get(u.sum), u.get(u.sum, u.key(u.round + 1))),
-    f'{SEVERAL}|{EVERY}'),
+    'releases 2 times'),
   'N2-twice': (lambda u: minus(u.get(u.sum), u.get(tree(
-    jnp.add, u.sum, u.sum))), SEVERAL),
+    jnp.add, u.sum, u.sum))), f'{SEVERAL}|{SUM}'),
   'N3-fifty': (fifty, 'releases 50 times'),
   'N4-quiet': (lambda u: u._replace(p=u.p._replace(hp=private.HP._replace(
     noise_multiplier=u.p.hp.noise_multiplier / 10))).get(u.sum), OTHER),
@@ -106,7 +106,7 @@ SUMMED = {
   'N6-divided': (each(lambda x, n: x // whole(n)), SUM),
   'N6-selected': (each(lambda x, n: select(n > 2, x, 0)), SUM),
   'N6-skipped': (lambda u: tree(lambda x: select(u.count > 0, x, 0),
-    u.get(u.sum)), 'cohort.weight reach (state|the broadcast)'),
+    u.get(u.sum)), 'cohort.weight reach an announcement'),
 }  # fmt: skip
 # What is summed in place of the contribution of a payload.
 DECODED = {

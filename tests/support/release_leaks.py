@@ -4,7 +4,6 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import clipping, grid as grid_lib, sums
-from fl_sketch.rounds import marks
 import jax
 from jax import lax, random
 import jax.numpy as jnp
@@ -20,14 +19,14 @@ add = functools.partial(
   sums.privatize_sum, mask=jnp.ones(4), max_norm=1.0, noise_multiplier=2.0
 )
 MEAN = private.RELEASE.with_hyper(private.HP)
-GRID = MEAN.grid(jnp.zeros(3))
+grid = lambda: MEAN.grid(jnp.zeros(3))
 QUIET = private.RELEASE.with_hyper(
   private.HP._replace(noise_multiplier=jnp.float32(0.1))
 )
 rows = lambda x: jax.vmap(MEAN.contribution)(x)  # uint32[rows, ...]
 total = lambda x: x.sum(0, dtype=jnp.uint32)
 once = lambda x: total(rows(x))
-noise = lambda key: grid_lib.noise(key, jnp.zeros(3), GRID)
+noise = lambda key: grid_lib.noise(key, jnp.zeros(3), grid())
 raw = lambda x: x.astype(jnp.int32).astype(jnp.uint32)
 norms = lambda x: jnp.linalg.norm(x, axis=1)
 fold, select = random.fold_in, jnp.where
@@ -40,7 +39,7 @@ def scan(f, n=3):
 
 
 def finish(noisy):
-  return marks.released(grid_lib.decode(noisy, GRID))
+  return MEAN._mean(noisy)
 
 
 def by_length(w, x, key):
@@ -104,7 +103,7 @@ SCALES = {
 }
 # What is released in place of a sum of contributions.
 SUMS = {
-  'unbounded': lambda x, y: total(grid_lib.encode(x, GRID)),
+  'unbounded': lambda x, y: total(grid_lib.encode(x, grid())),
   'raw_integers': lambda x, y: once(x) + raw(x[0]),
   'twice': lambda x, y: once(x) + once(x),
   'shifted': lambda x, y: once(x) << 1,
@@ -185,8 +184,8 @@ def _summed(f, mean=MEAN):
 
 
 SEVERAL, BOUND = 'draws one noise for several rel', 'noise of another bound'
-OFTEN = f'{SEVERAL}|draws the same noise in every step'
-SCALE = 'a scale of noise or bound depends on x'
+OFTEN = f'{SEVERAL}|draws the same noise in every step|reach a contribution'
+SCALE = 'a scale of noise or bound that depends on x'
 OTHERS = 'x of other clients reach a contribution'
 _mask = lambda x: jnp.ones(len(x))
 _added = lambda f: lambda x, key: add(key, f(x), mask=_mask(f(x)))

@@ -14,7 +14,8 @@ from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 
-# Axes by their index, loops by the object that stands for them, ROUND.
+# Axes by their index, loops by the object that stands for them, ROUND. Entries
+# of a `fresh` value differ for any two sets of indices of these together.
 Where = frozenset[Any]
 ROUND, NOWHERE = 'round', frozenset()
 ANY_AXIS = frozenset(range(32))
@@ -105,6 +106,15 @@ _OF_KEYS = (
 )  # fmt: skip
 
 
+def is_chained(after: Number | None, before: Number) -> bool:
+  """Return whether a key was derived from another one, in one way."""
+  steps = 0
+  while after is not None and after is not before and after.secret:
+    steps += after.op in ('random_fold_in', 'random_split')
+    after = after.args[0] if after.args else None
+  return after is before and steps > 0
+
+
 def counts(after: Number | None, before: Number) -> bool:
   """Return whether a value is another one plus a constant other than 0."""
   if after is None or after.op not in ('add', 'sub'):
@@ -150,18 +160,25 @@ def _fresh(eqn, args, ndim) -> Where:
   name = eqn.primitive.name
   if name == 'iota':
     return frozenset({eqn.params['dimension']})
-  if name in ('add', 'sub') and len(args) == 2:
+  if name in ('add', 'sub'):  # a + b is equal for many pairs
     x, y = args
-    return (x.fresh - y.varies) | (y.fresh - x.varies)
+    return (x.fresh - y.varies) or (y.fresh - x.varies)
   if name == 'random_fold_in':
-    return args[0].fresh | args[1].fresh
+    key, number = args
+    apart = not (key.fresh & number.varies and number.fresh & key.varies)
+    return key.fresh | number.fresh if apart else key.fresh
   if name == 'random_split':
     own = range(eqn.invars[0].aval.ndim, ndim)
     return args[0].fresh | frozenset(own)
   if name == 'distinct':
     return args[0].fresh | frozenset(range(ndim))
+  if name in ('dynamic_slice', 'gather'):  # one of them, if it is always one
+    fixed = not any(arg.varies for arg in args[1:])
+    loops = {x for x in args[0].fresh if not isinstance(x, int)}
+    return frozenset(loops) if fixed else NOWHERE
   if name in _LAYOUT or name == 'random_wrap':
-    return _moved(eqn, 0, args[0].fresh) or NOWHERE
+    kept = [_moved(eqn, 0, {place}) for place in args[0].fresh]
+    return frozenset().union(*(x for x in kept if x is not None))
   return NOWHERE
 
 

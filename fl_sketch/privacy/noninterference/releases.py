@@ -186,6 +186,8 @@ class Proof(TypedWalk):
 
   def _drawn(self, eqn, values):
     count = eqn.params['count']
+    if flow.DATA in values[count].labels:
+      self._leak('a key of noise', values[count].labels, eqn)
     key, *scale = [x.number for x in values[count:]]
     grid = scale[0]
     known = key is not None and grid is not None and grid.op == 'scale'

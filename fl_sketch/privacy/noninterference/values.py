@@ -24,8 +24,10 @@ class TypedWalk(flow.Walk):
 
   def result(self, eqn, out, values):
     """Return labels, rows, part and number of a result."""
-    value = flow.passed(eqn, flow.joined(values))
-    given = [*map(_part_of, values)]
+    given, order = [*map(_part_of, values)], values
+    if eqn.primitive.name == 'select_n':  # what is chosen comes first
+      order = [*values[1:], values[0]]
+    value = flow.passed(eqn, flow.joined(order))
     if eqn.primitive.name == 'select_n':
       part = self.selected(values[0], given[1:])
     else:
@@ -161,8 +163,9 @@ class TypedWalk(flow.Walk):
     place = (*self.path, n)
     if old is None:
       self.starts[place] = new.number.fresh if new.number else frozenset()
+      secret = new.number is not None and new.number.secret
       number = self.table.of(
-        'carry', place, (), varies=numbers.ANY_AXIS | {self.path}
+        'carry', place, (), varies=numbers.ANY_AXIS | {self.path}, secret=secret
       )
       return new._replace(part=_part_of(new), number=number)
     before = new.part
@@ -173,9 +176,15 @@ class TypedWalk(flow.Walk):
       labels, found = mixed(labels), None
     last = new._replace(labels=labels, rows=found, part=before)
     number = old.number
-    if numbers.counts(new.number, number):
+    if numbers.counts(new.number, number) or numbers.is_chained(
+      new.number, number
+    ):
       fresh = self.starts[place] | {self.path}
-      number = self.table.of('counter', place, (), fresh=fresh)
+      number = self.table.of(
+        'counter', place, (), fresh=fresh, secret=number.secret
+      )
+    elif new.number is not number:  # it is another key in the next step
+      number = self.table.of('carry', (*place, 'any'), (), varies=number.varies)
     return self.chosen(flow.PUBLIC, [old, last])._replace(number=number)
 
 
