@@ -71,13 +71,13 @@ def game_of(
   units = mechanism.population or (small.cohort if full else small.population)
   public = jax.random.split(jax.random.key(seed))[0]
   release = privacy_plan.release_of(small)
-  follows = release is not None and release.bound == 'quantile'
+  is_central = isinstance(release, private_mean.CentralRelease)
   game = canaries.Game(
     make, hyper_of(small, guarantee),
     dataclasses.replace(mechanism, population=units),
     _canary(small, public, guarantee.correlation), public,
     guarantee.steps_per_round, _noise(small, guarantee, make, units),
-    guarantee.correlation, release if follows else None,
+    guarantee.correlation, release if is_central else None,
   )  # fmt: skip
   return game, guarantee.statement.accountant
 

@@ -183,6 +183,8 @@ def program(exp: Experiment, others: int, known: bool) -> Step:
   cohort_fn, canaries_fn = cohort_fn_of(True), cohort_fn_of(False)
   z = privacy_plan.multiplier_of_updates(exp.config, guarantee_of(exp))
   most = max(_NOISE // exp.config.rounds, 1)
+  is_central = isinstance(release, private_mean.CentralRelease)
+  spread = release.count_stddev if is_central else None
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):
@@ -209,10 +211,10 @@ def program(exp: Experiment, others: int, known: bool) -> Step:
     scale = multiplier(release, z, (cohort.weight > 0).sum())
     scale = scale * round_hp.clip_norm / expected
     noise = ((whole - part - of_canaries) / scale)[:most]
-    if release.bound == 'quantile':  # all three have the noise of the count
+    if spread is not None:  # of a count, whose noise is in all three
       of = functools.partial(quantile_bound.announced_count, release, state)
       count = of(after_part) + of(after_canaries) - of(new)
-      noise = jnp.append(noise, count / release.count_stddev)
+      noise = jnp.append(noise, count / spread)
     algorithm, params = exp.make(hp), state.params
     clipped = release.with_hyper(round_hp).clipped
 

@@ -47,7 +47,7 @@ class Game(NamedTuple):
   # contribution; None: the broadcast is not noise alone, of known covariance.
   noise: float | None = None
   correlation: correlation_lib.Correlation | None = None  # over rounds
-  follows: private_mean.CentralRelease | None = None  # if its bound does
+  release: private_mean.CentralRelease | None = None  # of central trust
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
@@ -165,7 +165,7 @@ def _broadcasts(game: Game, key, kind) -> jax.Array:
     cohort, x = inputs
     sent, after, _ = cohort_fn(hp, state, cohort, game.public, x, secret)
     numbers = flat(sent)
-    if game.follows:
+    if game.release and game.release.bound == 'quantile':
       numbers = _by_bound(game, kind, cohort, state, after, numbers)
     return server_fn(hp, sent, after, game.public), numbers
 
@@ -177,8 +177,10 @@ def _broadcasts(game: Game, key, kind) -> jax.Array:
 
 def _by_bound(game: Game, kind, cohort, state, after, numbers) -> jax.Array:
   """Undo the scale of an announced bound; append the noise of its count."""
-  release, first = game.follows, game.hp.clip_norm
+  release, first = game.release, game.hp.clip_norm
   assert release is not None
+  assert first is not None
+  assert release.count_stddev is not None  # as the release checks
   # The count of zero data is known, and its noise made as large as the sum's.
   count = quantile_bound.announced_count(release, state, after)
   noise = (count - 0.5 * cohort.weight.sum()) / release.count_stddev
