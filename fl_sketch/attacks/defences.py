@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.attacks import objectives
-from fl_sketch.privacy.mechanisms import clipping
+from fl_sketch.privacy.mechanisms import clipping, sums
 from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp

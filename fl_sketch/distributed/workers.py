@@ -39,7 +39,7 @@ class Workers(comms.Comm):
     vector, restore = ravel_pytree(tree) if one_dtype else (tree, lambda x: x)
     return restore(lax.psum(vector, self.axis))
 
-  def sum_lanes(self, tree):
+  def sum_lanes(self, tree, bounded=None):
     """Add up the integers of all workers, leaves [1, ...]."""
     return self.sum(jax.tree.map(lambda x: x[0], tree))
 

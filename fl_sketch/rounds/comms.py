@@ -72,8 +72,13 @@ class Comm(abc.ABC):
     """Add up arrays of the shards; sums of uint32 are exact."""
 
   @abc.abstractmethod
-  def sum_lanes(self, tree: Tree) -> Tree:
-    """Add up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
+  def sum_lanes(
+    self, tree: Tree, bounded: Callable[[Tree], Tree] = lambda x: x
+  ) -> Tree:
+    """Add up uint32 leaves [lanes, ...] over the cohort, modulo 2^32.
+
+    A server of real clients applies `bounded` to what each of them sends.
+    """
 
   @abc.abstractmethod
   def slots(self, lanes: int) -> tuple[jax.Array, int]:
@@ -155,7 +160,7 @@ class Shards(Comm):
     """Add up arrays of the shards."""
     return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
 
-  def sum_lanes(self, tree):
+  def sum_lanes(self, tree, bounded=None):
     """Add up uint32 leaves [lanes, ...] over the cohort."""
     return self.sum(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
 

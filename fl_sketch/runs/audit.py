@@ -48,6 +48,18 @@ def audit_config(
   `data` is the directory of tensorflow-datasets, for example-level privacy.
   Raises ConfigError if the config is not private.
   """
+  game, accountant = game_of(config, data=data, rounds=rounds, seed=seed)
+  secret = jax.random.split(jax.random.key(seed))[1]
+  return canaries.audit(
+    game, secret, accountant=accountant, samples=samples,
+    significance=significance,
+  )  # fmt: skip
+
+
+def game_of(
+  config: Config, *, data: str | None = None, rounds: int = 20, seed: int = 0
+) -> tuple[canaries.Game, str]:
+  """Return the game of an audit, and its accountant, as `audit_config`."""
   check(config)
   by_sample = config.privacy_unit == 'sample'
   whole = build(config, data).partition if by_sample else None
@@ -57,18 +69,17 @@ def audit_config(
   # Without accounted sampling, a whole cohort takes part.
   full = mechanism.sampling is types.Sampling.FULL
   units = mechanism.population or (small.cohort if full else small.population)
-  public, secret = jax.random.split(jax.random.key(seed))
+  public = jax.random.split(jax.random.key(seed))[0]
+  release = privacy_plan.release_of(small)
+  is_central = isinstance(release, private_mean.CentralRelease)
   game = canaries.Game(
     make, hyper_of(small, guarantee),
     dataclasses.replace(mechanism, population=units),
     _canary(small, public, guarantee.correlation), public,
     guarantee.steps_per_round, _noise(small, guarantee, make, units),
-    guarantee.correlation,
+    guarantee.correlation, release if is_central else None,
   )  # fmt: skip
-  return canaries.audit(
-    game, secret, accountant=guarantee.statement.accountant, samples=samples,
-    significance=significance,
-  )  # fmt: skip
+  return game, guarantee.statement.accountant
 
 
 def check(config: Config) -> None:
@@ -98,7 +109,7 @@ def _noise(
   is_mean = canary_clients.payload_sizes(make, hp, params, cohort) is not None
   if not is_mean or make(hp).correction:  # clients without data send it, too
     return None
-  z = guarantee.stated_multiplier
+  z = privacy_plan.multiplier_of_updates(config, guarantee)
   return canary_clients.multiplier(release, z, participants)
 
 
@@ -117,7 +128,7 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
   """Return the scaled-down config with the same noise, and its partition."""
   _, guarantee = _built(config, whole)
   fields: dict[str, Any] = {
-    'epsilon': None, 'noise_multiplier': guarantee.noise_multiplier,
+    'epsilon': None, 'noise_multiplier': guarantee.stated_multiplier,
     'rounds': min(config.rounds, rounds), 'rounds_per_dispatch': 1,
     'max_cohort': None, 'neighbours': None,
     'options': _limited(config.options), 'sketch': _limited(config.sketch),
@@ -134,10 +145,10 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
     fields |= {'cohort': cohort, 'population': population}
     if config.min_honest is not None:
       fields['min_honest'] = max(1, config.min_honest * cohort // config.cohort)
-  if config.bound == 'quantile':  # a bound that stays: attacks need its scale
+  if config.bound == 'quantile':  # one that never exceeds a canary's update
     release = privacy_plan.release_of(config)
     assert isinstance(release, private_mean.CentralRelease)
-    fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
+    fields |= {'quantile_lr': 1e-3, 'count_stddev': release.count_stddev}
   if config.noise == 'banded':  # two epochs
     epoch = min(config.hash_rounds or config.rounds, rounds)
     if config.hash_rounds:

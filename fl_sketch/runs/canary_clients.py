@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds
@@ -180,7 +181,10 @@ def program(exp: Experiment, others: int, known: bool) -> Step:
     return rounds.cohort_step(make, mesh.cohort_mesh(), **options)
 
   cohort_fn, canaries_fn = cohort_fn_of(True), cohort_fn_of(False)
-  z, most = exp.hyper.noise_multiplier, max(_NOISE // exp.config.rounds, 1)
+  z = privacy_plan.multiplier_of_updates(exp.config, guarantee_of(exp))
+  most = max(_NOISE // exp.config.rounds, 1)
+  is_central = isinstance(release, private_mean.CentralRelease)
+  spread = release.count_stddev if is_central else None
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):
@@ -193,18 +197,24 @@ def program(exp: Experiment, others: int, known: bool) -> Step:
 
     def without_noise(fn, which):
       some = cohort._replace(weight=jnp.where(which, cohort.weight, 0))
-      return canaries_lib.flat(fn(quiet, state, some, *rest)[0])
+      sent, after, _ = fn(quiet, state, some, *rest)
+      return canaries_lib.flat(sent), after
 
     whole, is_other = canaries_lib.flat(broadcast), cohort.ids < others
-    part = without_noise(cohort_fn, is_other)
+    part, after_part = without_noise(cohort_fn, is_other)
+    of_canaries, after_canaries = without_noise(canaries_fn, ~is_other)
     seen = whole - part if known else whole
     round_hp, expected = hp, release.expected_cohort
     if release.bound == 'quantile':
-      bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
+      bound = chain.state_of(state, quantile_bound.QuantileState)
       round_hp = hp._replace(clip_norm=bound.clip_norm)
     scale = multiplier(release, z, (cohort.weight > 0).sum())
     scale = scale * round_hp.clip_norm / expected
-    noise = whole - part - without_noise(canaries_fn, ~is_other)
+    noise = ((whole - part - of_canaries) / scale)[:most]
+    if spread is not None:  # of a count, whose noise is in all three
+      of = functools.partial(quantile_bound.announced_count, release, state)
+      count = of(after_part) + of(after_canaries) - of(new)
+      noise = jnp.append(noise, count / spread)
     algorithm, params = exp.make(hp), state.params
     clipped = release.with_hyper(round_hp).clipped
 
@@ -219,7 +229,7 @@ def program(exp: Experiment, others: int, known: bool) -> Step:
 
     along = jax.lax.map(project, Signals(*sent), batch_size=_AT_ONCE)
     along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
-    return server_fn(hp, broadcast, new, key), along, noise[:most] / scale
+    return server_fn(hp, broadcast, new, key), along, noise
 
   return jax.jit(step, donate_argnums=1, compiler_options=canaries_lib.COMPILER)
 

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import secrets
+import shutil
 
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import peers
@@ -14,6 +15,9 @@ from fl_sketch.utils import UserError, files
 import jax
 import numpy as np
 
+# Beside the secret: what a site has answered, and, of a server that hides who
+# takes part, the announcements of its rounds.
+ANSWERED, ANNOUNCED = 'answered', 'announced'
 _BYTES = generators.ROOT_BYTES
 
 
@@ -82,6 +86,13 @@ def sentence(folder: str | os.PathLike) -> str:
     return ''
   if not path.stat().st_size:
     return f'{path} was deleted: no more rounds are possible.'
+  sites = same_run.read(path.parents[1] / 'sites.json', 'a record of sites')
+  if sites and sites.get('noise') == 'sites':
+    return (
+      'Sites have added the noise; whoever reads secret/entropy in the state '
+      'folder of one can remove its noise. This deletes it; the site takes '
+      'part in no more rounds then: fl-sketch privacy STATE --forget_secret'
+    )
   return (
     f'Whoever reads {path} can remove the noise. This deletes it; more rounds '
     f'are impossible then: fl-sketch privacy {folder} --forget_secret'
@@ -89,23 +100,28 @@ def sentence(folder: str | os.PathLike) -> str:
 
 
 def forget(folder: str | os.PathLike, *, unfinished: bool = False):
-  """Empty the file of the secret of a finished run or sweep.
+  """Empty the file of the secret of a finished run or sweep, or of a site.
 
-  Raises SecretError if there is none, or the run has not ended (`unfinished`
-  allows that), and WorkdirError if the folder is in use.
+  What a run over sites has kept of who took part is deleted, too. Raises
+  SecretError if there is no secret, or the run has not ended (`unfinished`
+  allows that), and WorkdirError if the folder is in use. A site cannot know
+  whether its run has ended: once it has stopped, it may forget at any time.
   """
   folder, path = pathlib.Path(folder), pathlib.Path(folder, *same_run.SECRET)
   with workdir.lock(folder):
     if not path.exists():
       raise SecretError(f'{folder} has no secret: there is no {path}.')
     rounds = same_run.stored_config(folder).get('rounds', 0)
-    ended = (folder / 'sweep.json').exists()
+    ended = (folder / 'sweep.json').exists() or path.with_name(
+      ANSWERED
+    ).exists()
     if not (unfinished or ended or workdir.is_finished(folder, rounds)):
       raise SecretError(
         f'{folder} has not ended, and could not resume without {path}. Finish '
         'it, or set unfinished (--unfinished).'
       )
     path.write_bytes(b'')
+    shutil.rmtree(path.with_name(ANNOUNCED), ignore_errors=True)
 
 
 def _draw(path) -> bytes:

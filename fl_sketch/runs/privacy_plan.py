@@ -194,6 +194,12 @@ def metrics_budget(config: Config) -> private_metrics.Budget | None:
   return private_metrics.Budget(expected, most, **bound)
 
 
+def multiplier_of_updates(config: Config, guarantee: PrivacyGuarantee) -> float:
+  """Return the stated noise multiplier of updates, beside noisy metrics."""
+  budget, z = metrics_budget(config), guarantee.stated_multiplier
+  return z if budget is None else budget.of_updates(z)
+
+
 def at_scale(config: Config) -> Config:
   """Return the config of the simulated cohort; this one if there is none.
 

@@ -8,6 +8,7 @@ a later one: for a server that was restored it returns to that round's replica.
 from collections.abc import Callable
 import dataclasses
 import json
+import logging
 import pathlib
 from typing import Any, NamedTuple
 import warnings
@@ -15,6 +16,7 @@ import warnings
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
 from fl_sketch.sites import replicas, wire
+from fl_sketch.sites.answers import Answers
 from fl_sketch.sites.programs import Programs, Work
 from fl_sketch.sites.replicas import Replica, Store
 from fl_sketch.sites.wire import PartKind, ReplyKind, RequestKind
@@ -23,6 +25,8 @@ from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+_LOG = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -58,16 +62,21 @@ class Client:
   send_loss: bool = True  # whether the server gets the training loss
   # Parameters -> sums of metrics on the client's own samples.
   evaluate: Callable[[Params], dict[str, float]] | None = None
-  samples: int = 1  # how many the server is told that it holds
+  samples: int = 1  # how many it holds
+  tells_samples: bool = True  # whether it tells the server that number
   folder: dataclasses.InitVar[pathlib.Path | None] = None  # of the replicas
+  # What a private client has answered.
+  answers: Answers = dataclasses.field(default_factory=Answers)
   max_rounds: int | None = None  # from this round on it refuses
 
   def __post_init__(self, params, folder):
     self.programs.check_noise(self.noise_key)
-    self.about = {
-      'version': __version__, 'client': self.id, 'samples': self.samples,
+    self.about: dict[str, Any] = {
+      'version': __version__, 'client': self.id,
       'evaluates': self.evaluate is not None,
     }  # fmt: skip
+    if self.tells_samples:
+      self.about['samples'] = self.samples
     self._answer: Answer | None = None
     self._incarnation, self._last_asked = 0, -1
     self._replicas = {0: Replica.of(self.programs.first(params))}
@@ -78,6 +87,7 @@ class Client:
       if replica is not None:
         self._replicas[number] = replica
         self._incarnation = max(self._incarnation, incarnation)
+    self._last_asked = max(self._last_asked, self.answers.round)
 
   def handle(self, message: bytes) -> bytes:
     """Answer a request; the reply to a bad one says why."""
@@ -90,6 +100,7 @@ class Client:
       kind, payload = ReplyKind.NEED, b''
       request = request._replace(round=e.args[0])
     except (wire.PayloadError, RefusedError) as e:
+      _LOG.warning('A request is refused: %s', e)
       kind, payload = ReplyKind.REFUSED, str(e).encode()
     return wire.encode_reply(
       payload, kind=kind, run=self.run, round_index=request.round,
@@ -134,29 +145,22 @@ class Client:
       raise RefusedError(f'Round {request.round} has no {request.stage=}.')
     if request.stage:
       announcements = self._announcements(request, replica.state, answer)
-      digest = replicas.digest(announcements, ())
-      self._note_announcements(request, replica, digest)
       self._answer = answer = answer._replace(announcements=announcements)
     payload = self.programs.send(
       facts, request.stage, replica.state, answer.announcements,
       answer.work.payload, *self._who(request.weight),
     )  # fmt: skip
     metrics = answer.work.metrics if self.send_loss else wire.NO_METRICS
-    return ReplyKind.PAYLOAD, {'metrics': metrics, 'payload': payload}
-
-  def _note_announcements(self, request, replica, digest):
-    """Record the announcements behind an answer, before it is sent."""
-    at, number = request.stage - 1, request.round
-    if replica.digests[at : at + 1] == (digest,):
-      return
-    if self.programs.private and len(replica.digests) > at:
+    sent = {'metrics': metrics, 'payload': payload}
+    asked = request.round, request.stage
+    if self.programs.private and not self.answers.allows(
+      *asked, wire.to_bytes(sent)
+    ):
       raise RefusedError(
         f'Client {self.id} has answered {request.stage=} of private round '
-        f'{number} to other announcements: it would be released twice.'
+        f'{request.round} otherwise: it would be released twice.'
       )
-    digests = (*replica.digests[:at], digest)
-    self._replicas[number] = replica._replace(digests=digests)
-    self._store.save(self._replicas, number, self._incarnation)
+    return ReplyKind.PAYLOAD, sent
 
   def _who(self, weight):
     return self.noise_key, np.int32(self.id), np.float32(weight)

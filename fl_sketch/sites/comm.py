@@ -109,9 +109,9 @@ class SiteComm(comms.Comm):
     """Return sums of one shard: the exchange has added up the clients'."""
     return tree
 
-  def sum_lanes(self, tree):
+  def sum_lanes(self, tree, bounded=lambda x: x):
     """Return the sum of integers over the clients, an exchange."""
-    return self.exchange(tree, lambda key, payload: payload)
+    return self.exchange(tree, lambda key, payload: bounded(payload))
 
   def slots(self, lanes):
     """Return (positions of the lanes, their number)."""

@@ -5,6 +5,7 @@ rounds: sites do the work of the clients, on data that the server never sees.
 """
 
 from collections.abc import Mapping
+import math
 import os
 import pathlib
 from typing import Any
@@ -19,6 +20,7 @@ from fl_sketch.runs import (
   log,
   method,
   metrics,
+  noise_secret,
   problem,
   same_run,
 )
@@ -64,24 +66,28 @@ def run(
   timeouts = Timeouts(timeout, first_timeout)
   sites = SiteRounds(transport, name, c.population, incarnation, timeouts)
   sites.greet(wait=not known)
-  samples = known.get('samples')
-  if samples is None:
-    samples = [sites.about[i].get('samples', 1) for i in range(c.population)]
+  about: dict[str, Any] = {'incarnation': incarnation}
+  if site.sites_add_noise(c):
+    about['noise'] = 'sites'
+  if site.reads_samples(c):
+    about['samples'] = known.get('samples') or [
+      sites.about[i].get('samples', 1) for i in range(c.population)
+    ]
   folder.mkdir(parents=True, exist_ok=True)
-  files.write(record, {'incarnation': incarnation, 'samples': samples})
-  exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
+  files.write(record, about)
+  exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, about))
   player = lambda *args: SitePlayer(sites, *args)
   options = {'progress': progress, 'player': player}
   # The server's state is on one device.
   return runs.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
 
 
-def _of_sites(c, data_dir, samples) -> problem.Problem:
+def _of_sites(c, data_dir, about) -> problem.Problem:
   """Build the server's problem: sizes of clients, but none of their data."""
   loaded = problem.load(c, data_dir)
-  is_read = c.weights == 'samples' or c.client_holdout
-  if not is_read and c.privacy_unit != 'sample':
-    samples = [max(1, c.batch_size)] * c.population  # nothing depends on it
+  held = math.ceil(1 / c.client_holdout) if c.client_holdout else 0
+  nothing_depends_on = [max(1, c.batch_size) + held] * c.population
+  samples = about.get('samples', nothing_depends_on)
   data = {k: np.zeros_like(x[:1]) for k, x in loaded.data.items()}
   ends = np.cumsum([0, *samples])
   partition = Partition(np.zeros(ends[-1], np.int64), ends)
@@ -111,14 +117,21 @@ class SitePlayer:
   def start(self, secret: generators.Roots | None):
     """Begin with the sites; `secret` is that of a private run."""
     exp, sites = self._exp, self._sites
-    self._secret = secret
+    self._secret, sites.hides_clients = secret, not exp.config.shows_all
     sites.server = Server(
       self._programs, sites.run, incarnation=sites.incarnation,
       noise_key=None if secret is None else secret.noise_key,
       max_norm=exp.max_payload_norm, summary=method.summary(exp.config),
     )  # fmt: skip
-    args = int(self.state.round), self._folder / 'announced'
-    sites.history = History(self._programs, *args)
+    done = int(self.state.round)
+    if secret is not None:
+      self._note_release(done)
+    # It has who took part, which a private run may hide.
+    hides = sites.hides_clients
+    parts = [same_run.SECRET[0]] * hides + [noise_secret.ANNOUNCED]
+    where = self._folder.joinpath(*parts)
+    where.parent.mkdir(mode=0o700, exist_ok=True)
+    sites.history = History(self._programs, done, where)
 
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], dict[str, Any]]:
     """Play the round after `done` of them."""
@@ -134,14 +147,17 @@ class SitePlayer:
 
   def _note_release(self, done: int):
     """Refuse a state before one that was released; the next one will be."""
-    path = self._folder / 'released'
-    before = int(path.read_text()) if path.exists() else 0
+    before = self._released()
     if done < before:
       raise WorkdirError(
         f'{self._folder} has lost the checkpoint of round {before}: this '
         'private run would release rounds twice. Restore it.'
       )
-    files.write(path, f'{done}', durable=True)
+    files.write(self._folder / 'released', f'{done}', durable=True)
+
+  def _released(self) -> int:
+    path = self._folder / 'released'
+    return int(path.read_text()) if path.exists() else 0
 
   def _newest_checkpoint(self) -> int:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))
@@ -160,7 +176,9 @@ class SitePlayer:
     return [row | metrics.over_clients(sums)]
 
   def close(self):
-    """Do nothing: nothing runs beside the rounds."""
+    """Note what was released last, whose checkpoint is the newest."""
+    if self._secret is not None:
+      self._note_release(max(self._released(), self._newest_checkpoint()))
 
 
 def _are_sums(reply: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """A client's replicas of the server's state, one before each round."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import hashlib
 import pathlib
 from typing import NamedTuple
@@ -14,8 +14,6 @@ from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-_LATER_EXCHANGES = 3  # of a round, at most
 
 
 def replicated(state: rounds.FedState) -> Tree:
@@ -35,16 +33,11 @@ class Replica(NamedTuple):
   state: rounds.FedState
   taken: int  # the last round whose payload the rows count in; -1: none
   digest: bytes  # of what is replicated
-  # Of what the server had announced when each later exchange was answered.
-  digests: tuple[bytes, ...] = ()
 
   @classmethod
-  def of(
-    cls, state: rounds.FedState, taken: int = -1, digests: Sequence[bytes] = ()
-  ) -> 'Replica':
+  def of(cls, state: rounds.FedState, taken: int = -1) -> 'Replica':
     """Return the replica of a state."""
-    of_state = digest(state.params, state.server)
-    return cls(state, taken, of_state, tuple(digests))
+    return cls(state, taken, digest(state.params, state.server))
 
 
 class Store:
@@ -68,9 +61,8 @@ class Store:
       return
     self._folder.mkdir(parents=True, exist_ok=True)
     replica = replicas[number]
-    digests = b''.join(replica.digests).ljust(16 * _LATER_EXCHANGES, b'\0')
     numbers = np.array([replica.taken, incarnation], np.int64)
-    content = numbers, np.frombuffer(digests, np.uint8), replica.state
+    content = numbers, replica.state
     of = {'run': self._run, 'round_index': number, 'client_id': self._client}
     message = wire.encode_reply(content, **of)
     files.write(self._path(number), message, self._durable)
@@ -85,8 +77,7 @@ class Store:
     `start` has the shapes of a state. Of a damaged file replica and incarnation
     are None and 0; a folder of another run raises ValueError.
     """
-    numbers = np.zeros(2, np.int64)
-    like = numbers, np.zeros(16 * _LATER_EXCHANGES, np.uint8), start
+    like = np.zeros(2, np.int64), start
     for number in sorted(self._numbers()):
       path = self._path(number)
       try:
@@ -95,16 +86,15 @@ class Store:
           raise ValueError(
             f'{self._folder} has the state of another run; use another folder.'
           )
-        numbers, digests, state = wire.read_payload(header, like)
+        numbers, state = wire.read_payload(header, like)
       except (OSError, wire.PayloadError) as e:
         said = f'{path} cannot be read ({e}); it is not used.'
         warnings.warn(said, stacklevel=4)
         yield number, None, 0
         continue
-      rows = tuple(x.tobytes() for x in digests.reshape(-1, 16) if x.any())
       taken, incarnation = map(int, numbers)
       state = jax.tree.map(jnp.asarray, state)
-      yield number, Replica.of(state, taken, rows), incarnation
+      yield number, Replica.of(state, taken), incarnation
 
   def _path(self, number: int) -> pathlib.Path:
     assert self._folder is not None

@@ -1,23 +1,25 @@
 """What a config means on real sites, and the client that a site is."""
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import json
 import pathlib
 from typing import Any
+import weakref
 
 from fl_sketch import runs
 from fl_sketch.data import availability
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.runs import log, noise_secret, same_run, sampler
+from fl_sketch.runs import log, noise_secret, same_run, sampler, workdir
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.runs.problem import Problem, evaluation_batches
-from fl_sketch.sites import wire
+from fl_sketch.sites import answers, wire
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.programs import Programs
 from fl_sketch.utils import __version__, files
-from fl_sketch.utils.types import Params
+from fl_sketch.utils.types import Params, Tree
 import jax
 import numpy as np
 
@@ -33,9 +35,7 @@ def deployed(c: Config) -> Config:
   anything of it is released. ConfigError: it simulates what sites do by
   themselves, or has what no engine can do.
   """
-  # Whether sites release payloads with noise of their own.
-  is_central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
-  apart = c.is_private and not is_central
+  apart = sites_add_noise(c)
   c.refuse(
     (c.trust == 'secure_aggregation',
      '{trust} is not supported on an engine; set central or local.'),
@@ -61,6 +61,19 @@ def deployed(c: Config) -> Config:
   return dataclasses.replace(c, rounds_per_dispatch=1, **changes)
 
 
+def sites_add_noise(c: Config) -> bool:
+  """Whether sites release payloads with noise of their own."""
+  is_central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
+  return c.is_private and not is_central
+
+
+def reads_samples(c: Config) -> bool:
+  """Whether the server needs to know how many samples each site holds."""
+  if c.is_private:  # under zero-out a client's number of samples is public
+    return c.privacy_unit == 'sample'
+  return c.weights == 'samples' or c.client_holdout > 0
+
+
 def fingerprint(c: Config) -> bytes:
   """Hash the fields that server and sites must agree on."""
   free = same_run.resumable(c)
@@ -83,8 +96,9 @@ def client(
   client in this process: they are compiled once.
 
   Raises ConfigError for what engines lack, SecretError if the secret of a
-  private run is missing or readable by others, and WorkdirError if the folder
-  is of a private run on other data or programs.
+  private run or the record of its answers is missing, or others can read it,
+  and WorkdirError if the folder is of a private run on other data or programs,
+  or in use by another client.
   """
   run, c = fingerprint(c), deployed(c)
   exp = runs.build(c, problem=problem)
@@ -92,8 +106,33 @@ def client(
     key = jax.random.key(c.key_seed)
     programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
   private = exp.guarantee is not None
-  roots = _secret(exp, run, number, folder) if private else None
-  ids, weight = np.array([number]), np.ones(1, np.float32)
+  with contextlib.ExitStack() as locked:
+    record = None
+    if private and folder is not None:
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+      locked.enter_context(workdir.lock(folder))
+      record = folder.joinpath(same_run.SECRET[0], noise_secret.ANSWERED)
+    roots = _secret(exp, run, number, folder, record) if private else None
+    samples = exp.partition.sizes[number]
+    # The server splits the sizes as the site does.
+    if c.client_holdout and exp.held_out is not None:
+      samples += exp.held_out.sizes[number]
+    made = Client(
+      programs, exp.params, run, number, _batches(exp, number, roots),
+      noise_key=None if roots is None else roots.noise_key,
+      send_loss=roots is None or c.public_metrics != 'hidden',
+      evaluate=None if roots else _evaluation(exp),
+      max_rounds=c.rounds if private else None, samples=int(samples),
+      tells_samples=reads_samples(c), answers=answers.Answers(record),
+      folder=None if folder is None else folder / 'replicas',
+    )  # fmt: skip
+    weakref.finalize(made, locked.pop_all().close)
+  return made
+
+
+def _batches(exp, number, roots) -> Callable[[int], Tree]:
+  """Build round -> the batches of a client."""
+  c, ids, weight = exp.config, np.array([number]), np.ones(1, np.float32)
   poisson = c.batch_order == 'poisson'
   seed = sampler.seed_of(c, roots.sampling_seed) if roots and poisson else None
 
@@ -102,35 +141,33 @@ def client(
     drawn = sampler.with_batches(c, *args).batches
     return exp.fetch(exp.data, jax.tree.map(lambda x: x[0], drawn))
 
-  samples = exp.partition.sizes[number]
-  # The server splits the sizes as the site does.
-  if c.client_holdout and exp.held_out is not None:
-    samples += exp.held_out.sizes[number]
-  return Client(
-    programs, exp.params, run, number, batches,
-    noise_key=None if roots is None else roots.noise_key,
-    send_loss=roots is None or c.public_metrics != 'hidden',
-    evaluate=None if roots else _evaluation(exp),
-    max_rounds=c.rounds if private else None, samples=int(samples),
-    folder=None if folder is None else folder / 'replicas',
-  )  # fmt: skip
+  return batches
 
 
-def _secret(exp, run, number, folder) -> generators.Roots:
+def _secret(exp, run, number, folder, answered) -> generators.Roots:
   """Return the site's own secret, which the server does not know.
 
   Asked again in a round, a site with other data or another program would send
-  another payload under the same noise: it is refused.
+  another payload under the same noise: it is refused. `answered` is the path of
+  the record of answers, which is made before the secret.
   """
   c = exp.config
+  if answered is not None:
+    answered.parent.mkdir(mode=0o700, exist_ok=True)
   if c.noise_seed is not None:
     return noise_secret.reproducible(c.noise_seed, c.seed)
-  if folder is None:
+  if folder is None or answered is None:
     raise ValueError('A private site requires a folder, for its secret.')
   record = same_run.problem_of(exp)
   same_run.check_problem(folder, record, private=True)
-  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   files.write(folder / 'problem.json', record)
+  if not answered.exists():
+    if folder.joinpath(*same_run.SECRET).exists():
+      raise noise_secret.SecretError(
+        f'{answered} is missing: rounds that it lists would be answered twice '
+        'with the same noise. Restore it, or set another state folder.'
+      )
+    answers.Answers(answered).save()
   resumed = any((folder / 'replicas').glob('replica_*'))
   owner = json.dumps([run.hex(), number, record], sort_keys=True)
   return noise_secret.keep(folder, resumed=resumed, owner=owner)

@@ -20,6 +20,10 @@ import numpy as np
 _PAUSE = 1.0  # seconds before nobody is asked again
 _GREETING = 15.0  # seconds for a greeting, at most
 _MOST = 2**31  # samples of a site
+_HIDDEN = (
+  'A site that was asked in a round has refused, or sent what cannot be read. '
+  'This run hides which one: the log of the site says why.'
+)
 
 
 class SitesError(ConnectionError):
@@ -57,6 +61,7 @@ class SiteRounds:
   population: int
   incarnation: int = 0  # as of `Server`
   timeouts: Timeouts = Timeouts()  # noqa: RUF009, a constant
+  hides_clients: bool = False  # no message names the clients of a round
 
   def __post_init__(self):
     self.server: Server
@@ -125,7 +130,8 @@ class SiteRounds:
     else:
       self._warn(why)
 
-  def _warn(self, why):
+  def _warn(self, why, of_round=False):
+    why = _HIDDEN if of_round and self.hides_clients else why
     self._why = f' The last of them says: {why}'
     warnings.warn(why, stacklevel=2)
 
@@ -138,7 +144,7 @@ class SiteRounds:
       try:
         yield name, wire.decode_reply(reply), reply
       except wire.PayloadError as e:
-        warnings.warn(f'Site {name}: {e}', stacklevel=2)
+        self._warn(f'Site {name}: {e}', of_round=True)
 
   def _collect(
     self, clients: Iterable[int],
@@ -165,11 +171,12 @@ class SiteRounds:
         if client is None:
           self._add_site(name, header)
         elif header.client != client:
-          self._warn(f'Site {name} answers as client {header.client}.')
+          text = f'Site {name} answers as client {header.client}.'
+          self._warn(text, of_round=True)
         elif header.kind == ReplyKind.NEED:
           lacks[client] = header.round
         elif header.kind == ReplyKind.REFUSED:
-          self._warn(_text(header))
+          self._warn(_text(header), of_round=True)
         else:
           yield client, header, reply
         if not waiting:
@@ -194,9 +201,12 @@ class SiteRounds:
         continue
       self.history.add(state, closed.announcements, box.taken)
       return closed
+    who = 'its clients'
+    if not self.hides_clients:
+      who = f'clients {ids[weight > 0].tolist()}'
     raise SitesError(
-      f'None of clients {ids[weight > 0].tolist()} has answered in round '
-      f'{int(state.round)}; start their sites, then the server.{self._why}'
+      f'None of {who} has answered in round {int(state.round)}; start their '
+      f'sites, then the server.{self._why}'
     )
 
   def _exchange_all(self, box: Inbox, state):

@@ -6,6 +6,7 @@ import cases
 from fl_sketch.accounting import correlation
 from fl_sketch.privacy.auditing import noise_law
 import numpy as np
+import private_cases as private
 import pytest
 from scipy import stats
 
@@ -22,6 +23,7 @@ def same(x, axis, size):
 
 
 FLAT = RNG.normal(size=(1, 4, 650))
+WIDE = RNG.normal(size=(500, 6, 16))
 BROKEN = {
   'less': WHITE * 0.8,
   'more': WHITE * 1.2,
@@ -32,11 +34,20 @@ BROKEN = {
   'one number': np.concatenate([WHITE[..., 1:], WHITE[..., 1:2]], -1),
   'runs': same(WHITE, 0, 40),
   'no noise in a round': WHITE * (np.arange(6) > 0)[:, None],
+  'no noise after some rounds': WHITE * (np.arange(6) < 4)[:, None],
+  'cut at three deviations': np.clip(WIDE, -3, 3),
+  'uniform': 3**0.5 * (2 * stats.norm.cdf(WIDE) - 1),
+  'long tails': stats.laplace.ppf(stats.norm.cdf(WIDE)) / 2**0.5,
+  'signs of every round': abs(WHITE) * same(np.sign(WHITE), 1, 6),
+  'keys of 11 bits': WIDE.reshape(-1, 16)[RNG.integers(2**11, size=(500, 6))],
   'not finite': np.where(WHITE == WHITE[3, 2, 1], np.nan, WHITE),
   'one run, every round': same(FLAT, 1, 4),
   'one run, blocks': same(FLAT, 2, 8),
   'one run, overlapping streams': np.stack(
     [np.roll(FLAT[:, 0], 3 * t, -1) for t in range(4)], 1
+  ),
+  'one run, streams two rounds apart': np.concatenate(
+    [FLAT, np.roll(FLAT[:, 2:], 5, -1)], 1
   ),
   'one run, arrays': np.concatenate([FLAT[..., 200:210], FLAT[..., 10:]], -1),
 }  # fmt: skip
@@ -84,3 +95,27 @@ def test_real_rounds_broadcast_the_noise_that_is_claimed(broken, monkeypatch):
   game = audit_games.game_of(make, claimed)._replace(noise=1.4)
   law = audit_games.play(game, NEVER, samples=100).law
   assert (law.chance < NEVER) == broken, law.text()
+
+
+def law_of_draws(name):
+  """The least chance of the releases of a round without data."""
+  scale = private.Z * private.C / private.R
+  sent = [x[:, None] / scale for x in private.draws(name, private.SILENT)]
+  return min(noise_law.evaluate(x).chance for x in sent)
+
+
+@pytest.mark.representatives('safl')
+@private.by_name(private.OPTIONS, [])
+def test_every_private_algorithm_broadcasts_normal_numbers(name):
+  """Catches tails, a covariance or repeated draws that are not of the claim."""
+  assert law_of_draws(name) > NEVER
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('plant', [breaks.cut, breaks.few_keys, breaks.uniform])
+def test_noise_of_another_law_is_seen_in_a_release(plant, monkeypatch):
+  """Catches a law that does not see tails, or keys of few bits."""
+  fresh = private.program.__wrapped__  # a program with the break
+  monkeypatch.setattr(private, 'program', fresh)
+  plant(monkeypatch)
+  assert law_of_draws('safl') < NEVER

@@ -9,7 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import private_cases as private
-from private_cases import HP, ONCE, PADDING_ID, QUIET, SOME, C, R, Z, broadcast
+from private_cases import (
+  HP,
+  ONCE,
+  PADDING_ID,
+  QUIET,
+  SOME,
+  C,
+  R,
+  Z,
+  broadcast,
+  make,
+)
 import pytest
 
 
@@ -81,6 +92,23 @@ def test_the_noise_follows_its_own_root_whoever_takes_part(name):
     assert (x != y).all()
     assert (x != z).all()
   assert len(private.TRACES) == before  # no secret is a constant of a program
+
+
+@pytest.mark.representatives('fedsketchgate')
+@private.by_name(private.OPTIONS, [])
+def test_a_round_keeps_nothing_of_how_far_a_client_is_beyond_its_bound(name):
+  """Catches a state of clients, or a broadcast, that is not of the clipped."""
+  step = rounds.cohort_step(
+    make(name, private.RELEASE), mesh_lib.cohort_mesh(1)
+  )
+  run = cases.jit(lambda sent: step(
+    HP, private.state_of(name), sent, cases.KEY, None, private.SECRET
+  )[:2])  # fmt: skip
+  far, farther = (
+    run(private.cohort([1] * private.LANES, np.float32(scale)))
+    for scale in (2**12, 2**16)
+  )
+  chex.assert_trees_all_equal(far, farther)
 
 
 @pytest.mark.parametrize(('name', 'make_release'), [

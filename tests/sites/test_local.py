@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import tempfile
 
 from fl_sketch import runs
 from fl_sketch.data.partitions import Partition
-from fl_sketch.runs import problem as problem_lib
+from fl_sketch.runs import noise_secret, problem as problem_lib
 from fl_sketch.runs.config import Config, ConfigError
+from fl_sketch.runs.workdir import WorkdirError
 from fl_sketch.sites import federation, own_data, site, site_rounds
 from fl_sketch.sites.transport import LocalSites
 import harness
@@ -138,6 +140,45 @@ def test_sites_that_do_not_fit_are_named(change, named):
   quick = site_rounds.Timeouts(sites=0)
   with pytest.raises(site_rounds.SitesError, match=named):
     site_rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
+
+
+@pytest.mark.nightly
+def test_a_private_run_is_not_resumed_before_its_newest_checkpoint(tmp_path):
+  """Catches a round that a served private run releases twice."""
+  c = config_of(**CASES['private'] | {'rounds': 2, 'cohort': 2})
+  sites = LocalSites(clients_of(c, tmp_path / 'sites'))
+  start = lambda: federation.run(c, sites, tmp_path / 'run', progress=False)
+  start()
+  shutil.rmtree(tmp_path / 'run' / 'checkpoints' / '2')
+  for _ in range(2):
+    with pytest.raises(WorkdirError, match='lost the checkpoint of round 2'):
+      start()
+
+
+@pytest.mark.nightly
+def test_a_private_site_is_one_client_with_its_record(tmp_path):
+  """Catches two clients with one noise, and noise without a record of use."""
+  c = config_of(**CASES['private_local'] | {'noise_seed': None})
+  own = lambda c: own_data.problem(c, 0, share(0))
+  start = lambda *programs: site.client(c, 0, own, tmp_path, *programs)
+  client = start()
+  assert 'samples' not in client.about  # the server has no use for it
+  forget = functools.partial(noise_secret.forget, tmp_path)
+  for attempt in (start, forget):
+    with pytest.raises(WorkdirError, match='in use'):
+      attempt()
+  programs = client.programs
+  del client
+  record = tmp_path / 'secret' / noise_secret.ANSWERED
+  content = record.read_text()
+  record.unlink()
+  with pytest.raises(noise_secret.SecretError, match='answered is missing'):
+    start(programs)
+  record.write_text(content)
+  start(programs)
+  forget()  # at a site that has stopped, without a second flag
+  with pytest.raises(noise_secret.SecretError, match='was deleted'):
+    start(programs)
 
 
 # A server that kills itself in the n-th call of a method, before or after it

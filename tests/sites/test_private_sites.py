@@ -1,10 +1,17 @@
-"""Sites of a private run release nothing twice."""
+"""Sites of a private run release nothing twice, and no more than the bound."""
 
+import functools
+import re
+
+import cases
 import chex
-from fl_sketch.sites import site_rounds, wire
+from fl_sketch.sites import replicas, site_rounds, wire
 from fl_sketch.sites.history import History
 from fl_sketch.sites.wire import RequestKind
+import jax
+import jax.numpy as jnp
 from messaging_clients import lose, refusal, run_of
+import numpy as np
 import pytest
 
 NAME = 'private_sketched_sgd'  # of two exchanges
@@ -96,15 +103,27 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
   run = run_of('dp_fedavg', folder=tmp_path)
   run.play(3)
   requested = [x for x, _ in run.asked(1)]
-  other = requested[2]._replace(digest=bytes(16))
-  for start in ('goes on', 'again', 'damaged'):
+  # The server's state with another model, of which nothing is known.
+  state = run.states[2]._replace(
+    params=jax.tree.map(jnp.add, *2 * [run.state.params])
+  )
+  part = wire.Part(
+    wire.PartKind.STATE, 0, 2, wire.to_bytes(replicas.replicated(state))
+  )
+  digest = replicas.digest(state.params, state.server)
+  other = requested[2]._replace(digest=digest, parts=(part,), taken=-1)
+  for start in ('goes on', 'again', 'damaged', 'lost'):
+    if start == 'lost':
+      for path in (tmp_path / '1').glob('replica_*'):
+        path.unlink()
+      run.restart(1)
     if start == 'damaged':
       (tmp_path / '1' / 'replica_2').write_bytes(b'')
       with pytest.warns(UserWarning, match='replica_2'):
         run.restart(1)
     if start == 'again':
       run.restart(1)
-    for request in (requested[1], other):
+    for request in (other, requested[1]):
       reply = run.clients[1].handle(wire.encode_request(request))
       assert 'has answered in round 2' in refusal(reply)
   run.serve(1)
@@ -123,3 +142,67 @@ def test_a_client_takes_part_in_no_more_rounds_than_agreed():
   with pytest.warns(UserWarning, match='rounds=1'):
     run.play()
   assert run.closed[-1].metrics['participants'] == 3
+
+
+CENTRAL = (
+  'dp_fedavg', 'dp_fedavg_per_leaf', 'dp_fedavg_quantile', 'private_safl_int8',
+  'private_heaprix', 'private_gate_heaprix', 'private_sketched_sgd',
+)  # fmt: skip
+
+
+@pytest.mark.representatives('private_heaprix', 'dp_fedavg_per_leaf')
+@pytest.mark.parametrize('name', CENTRAL)
+def test_a_server_bounds_what_one_client_sends(name):
+  """Catches integers of an exchange that are summed as they come."""
+  run = run_of(name)
+  programs, state = run.programs, run.programs.first(cases.params_of(
+    cases.ALGORITHMS[name].make))  # fmt: skip
+  facts, who = programs.facts(state), (cases.SECRET, np.int32(0), np.float32(1))
+  work = programs.work(state, run.batches(0, 0), *who)
+  huge = jax.tree.map(lambda x: 1e6 * x, work.payload)
+  zeros = functools.partial(jax.tree.map, lambda x: np.zeros(x.shape, x.dtype))
+  numbers = lambda x: np.full(x.shape, 2**30 if x.dtype.itemsize > 1 else 99)
+  steps, sums, announced = [], (), ()
+  for stage, shapes in enumerate(programs.shapes(facts)):
+    args = facts, run.state, sums, announced
+    term = lambda x, args=args: programs.term(*args, x, *who)[0]
+    sent = programs.send(facts, stage, state, announced, huge, *who)
+    forged = jax.tree.map(lambda x: numbers(x).astype(x.dtype), shapes.payload)
+    if not programs.streamed:  # the bits that a client sends stay
+      chex.assert_trees_all_equal(term(sent), sent)
+    for payload in (forged, sent):
+      integers = [np.int32(x).ravel() for x in jax.tree.leaves(term(payload))]
+      steps.append(np.linalg.norm(np.concatenate(integers, dtype=float)))
+    sums += (zeros(shapes.total),)
+    announced += zeros(shapes.announcements)
+  moved, bound = np.reshape(steps, (-1, 2)).T
+  assert bound.all()
+  assert (moved <= bound * (1 + 1e-4)).all()
+
+
+def test_a_client_sends_one_answer_in_an_exchange(tmp_path):
+  """Catches two answers with the same noise to other announcements."""
+  run = run_of(NAME, folder=tmp_path)
+  run.play()
+  ((request, reply),) = run.asked(1, RequestKind.GO_ON)
+  handle = lambda x: run.clients[1].handle(wire.encode_request(x))
+  (part,) = request.parts
+  other = part._replace(body=bytes(len(part.body)))
+  for _ in range(2):
+    assert 'otherwise' in refusal(handle(request._replace(parts=(other,))))
+    assert handle(request) == reply
+    run.restart(1)
+
+
+def test_messages_of_a_hidden_round_name_no_client():
+  """Catches warnings and errors that tell whom a Poisson draw has taken."""
+  run = run_of('dp_fedavg')
+  run.rounds.hides_clients, run.gone = True, {0, 2, 3}
+  run.clients[1].max_rounds = 0
+  with (
+    pytest.warns(UserWarning, match='hides which one') as said,
+    pytest.raises(site_rounds.SitesError, match='its clients') as error,
+  ):
+    run.play()
+  for text in (str(error.value), *(str(x.message) for x in said)):
+    assert not re.search(r'(lient|ite)s? \[?\d', text)

@@ -14,6 +14,7 @@ from fl_sketch.privacy.mechanisms import (
   private_mean,
 )
 from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.runs import privacy_plan, sampler
 from fl_sketch.runs.config import Config
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,9 @@ NOT, NONE = 'not found', 'refused'
 DENSE = {'algorithm': 'dp_fedavg', 'sketch': None}
 POISSON = {'sampling': 'poisson', 'cohort': 20, 'noise_multiplier': 0.8}
 BANDED = {'noise': 'banded', 'hash_rounds': 2, 'noise_bands': 2}
+QUANTILE = {'bound': 'quantile', 'count_stddev': 10.0}
+OFTEN = POISSON | {'max_cohort': 60}
+MANY = 'many runs draw cohorts by the law of the account'
 MASKED = {'trust': 'secure_aggregation', 'neighbours': 4}
 SAFL = {
   'dataset': 'digits', 'model': 'linear', 'standardize': False,
@@ -143,11 +147,78 @@ def weight(real, index, noise, like, points, correlation):
   return real(index, noise, like, points, wrong)
 
 
-@_patched(private_mean.PrivateMean, 'released_in')
-def shifted(_, self, total, keys, noise):
-  drawn = grid.noise(noise.run, total, self.grid(total))  # of no round
-  moved = jax.tree.map(lambda x: jnp.roll(x, keys.round_index), drawn)
-  return self._mean(jax.tree.map(jnp.add, total, moved))
+def _released(change):
+  """A break of noise: `change` is (key -> draw, round, its keys) -> noise."""
+
+  def released(_, self, total, keys, noise):
+    draw = lambda key: grid.noise(key, total, self.grid(total))
+    drawn = change(draw, keys.round_index, noise)
+    return self._mean(jax.tree.map(jnp.add, total, drawn))
+
+  return _patched(private_mean.PrivateMean, 'released_in')(released)
+
+
+def _signed(drawn, signs):
+  """The magnitudes of one draw with the signs of another."""
+  whole = lambda x: x.astype(jnp.int32)
+  new = lambda x, y: jnp.abs(whole(x)) * jnp.sign(whole(y))
+  return jax.tree.map(lambda *xs: new(*xs).astype(jnp.uint32), drawn, signs)
+
+
+_rolled = lambda tree, by: jax.tree.map(lambda x: jnp.roll(x, by), tree)
+shifted = _released(lambda draw, t, noise: _rolled(draw(noise.run), t))
+two_apart = _released(lambda draw, t, noise: _rolled(
+  draw(keys_lib.server_key(noise, t % 2)), 5 * t
+))  # fmt: skip
+four_rounds = _released(lambda draw, t, noise: jax.tree.map(
+  lambda x: jnp.where(t < 4, x, 0), draw(noise.server)
+))  # fmt: skip
+signs = _released(
+  lambda draw, t, noise: _signed(draw(noise.server), draw(noise.run))
+)
+magnitudes = _released(
+  lambda draw, t, noise: _signed(draw(noise.run), draw(noise.server))
+)
+
+
+@_patched(keys_lib, 'noise_keys')
+def few_keys(real, key, t):
+  number = jax.random.bits(real(key, t).server, (), jnp.uint32) & 0xFFF
+  return real(jax.random.key(0), number)
+
+
+@_patched(grid, 'noise')
+def cut(real, key, like, points):
+  most = jnp.int32(3 * discrete_gaussian.stddev(points.base, points.multiple))
+  short = lambda x: jnp.clip(x.astype(jnp.int32), -most, most)
+  drawn = real(key, like, points)
+  return jax.tree.map(lambda x: short(x).astype(jnp.uint32), drawn)
+
+
+@_patched(private_mean.PrivateMean, '_take')
+def bare_count(real, self, index, *given, **extra):
+  z = self.hp.noise_multiplier * (index == 0)  # the count is the second sum
+  hp = self.hp._replace(noise_multiplier=z)
+  return real(self._replace(hp=hp), index, *given, **extra)
+
+
+def less_noise(patch):
+  less = property(lambda self: 0.7 * self.stated_multiplier)
+  patch.setattr(privacy_plan.PrivacyGuarantee, 'noise_multiplier', less)
+
+
+@_patched(sampler, 'selection')
+def often(real, config, *given):
+  most = privacy_plan.max_cohort(config)
+  return real(
+    dataclasses.replace(config, cohort=2 * config.cohort, max_cohort=most),
+    *given,
+  )
+
+
+@_patched(sampler, 'selection')
+def same_cohort(real, config, t, seed):
+  return real(config, 0 * t, seed)
 
 
 @_patched(private_mean.PrivateMean, 'released_in')
@@ -197,8 +268,24 @@ BREAKS = (
   Break('banded noise reused in each epoch', same_epoch, FOUND, NONE, BANDED),
   Break('a denominator that follows the cohort', denominator, LAW, LAW,
         POISSON),
-  Break('uniform noise of the right variance', uniform, NOT, NOT, why='its '
-        'covariance is right, and sums of it are nearly Gaussian'),
+  Break('uniform noise of the right variance', uniform, LAW, LAW),
+  Break('noise cut at three deviations', cut, LAW, NOT, why='one run has '
+        'too few numbers'),
+  Break('keys of 12 bits', few_keys, LAW, NOT, why='one run draws too few '
+        'keys to draw one twice'),
+  Break('streams of rounds two apart that overlap', two_apart, LAW, LAW),
+  Break('no noise after the fourth round', four_rounds, FOUND, LAW,
+        {'rounds': 6}),
+  Break('signs of the noise that are equal in every round', signs, LAW, LAW),
+  Break('sizes of the noise that are equal in every round', magnitudes, LAW,
+        LAW),
+  Break('less noise in a round than is stated', less_noise, LAW, FOUND),
+  Break('no noise on the count of a quantile', bare_count, LAW, LAW, QUANTILE),
+  Break('a sampler that takes everyone twice as often', often, NOT, BOUND,
+        OFTEN, MANY),
+  Break('a sampler that takes the same cohort in every round', same_cohort,
+        NOT, NOT, OFTEN, f'{MANY}; one run counts the guesses of all '
+        'canaries, of which two in three never take part'),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import functools
 import cases
 from fl_sketch.rounds import comms
 from fl_sketch.sites import client, history, programs, server, site_rounds, wire
+from fl_sketch.sites.answers import Answers
 import jax
 import numpy as np
 
@@ -100,6 +101,7 @@ class Run:
       self.programs, self._params, run=RUN, id=i,
       batches=functools.partial(self.batches, i), noise_key=self.secret,
       folder=self.folder and self.folder / f'{i}',
+      answers=Answers(self.folder and self.folder / f'{i}' / 'answered'),
     )  # fmt: skip
 
   def serve(self, done=None):

@@ -16,8 +16,8 @@ from fl_sketch import rounds, sketches
 from fl_sketch.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
 from fl_sketch.privacy.auditing.audit import Report, assess
-from fl_sketch.privacy.mechanisms import clipping
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from fl_sketch.privacy.mechanisms import clipping, private_mean, quantile_bound
+from fl_sketch.rounds import chain, keys as keys_lib, mesh as mesh_lib
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,7 @@ class Game(NamedTuple):
   # contribution; None: the broadcast is not noise alone, of known covariance.
   noise: float | None = None
   correlation: correlation_lib.Correlation | None = None  # over rounds
+  release: private_mean.CentralRelease | None = None  # of central trust
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
@@ -162,13 +163,30 @@ def _broadcasts(game: Game, key, kind) -> jax.Array:
 
   def step(state, inputs):
     cohort, x = inputs
-    sent, state, _ = cohort_fn(hp, state, cohort, game.public, x, secret)
-    return server_fn(hp, sent, state, game.public), flat(sent)
+    sent, after, _ = cohort_fn(hp, state, cohort, game.public, x, secret)
+    numbers = flat(sent)
+    if game.release and game.release.bound == 'quantile':
+      numbers = _by_bound(game, kind, cohort, state, after, numbers)
+    return server_fn(hp, sent, after, game.public), numbers
 
   x = jnp.asarray(game.canary, jnp.float32)
   clients = 1 if mechanism.unit == 'sample' else _population(mechanism)
   state = rounds.init(game.make(hp), parameters(x.shape[1]), clients)
   return jax.lax.scan(step, state, (cohorts, x))[1]
+
+
+def _by_bound(game: Game, kind, cohort, state, after, numbers) -> jax.Array:
+  """Undo the scale of an announced bound; append the noise of its count."""
+  release, first = game.release, game.hp.clip_norm
+  assert release is not None
+  assert first is not None
+  assert release.count_stddev is not None  # as the release checks
+  # The count of zero data is known, and its noise made as large as the sum's.
+  count = quantile_bound.announced_count(release, state, after)
+  noise = (count - 0.5 * cohort.weight.sum()) / release.count_stddev
+  noise *= (game.noise or 0) * first / release.expected_cohort
+  bound = chain.state_of(state, quantile_bound.QuantileState).clip_norm
+  return jnp.append(numbers * (first / bound), noise * (kind == _ZERO))
 
 
 def _cohorts(game: Game, coins, kind) -> rounds.Cohort:

@@ -1,14 +1,15 @@
-r"""Test of the law of released noise: its covariance over rounds and numbers.
+r"""Test of the law of released noise: covariance, tails, and repeated draws.
 
 Rounds of zero data broadcast noise alone. Whitened by the claimed covariance,
 f[runs, rounds, numbers], it is independent N(0, 1) if the claim is true. Then
 sums of squares over disjoint directions are chi-square, and the uncentred
 correlation r of two vectors of n such numbers has
-:math:`(1 + r) / 2 \sim \mathrm{Beta}(\frac{n-1}2, \frac{n-1}2)`. The smallest
-chance is multiplied by the number of tests (Bonferroni).
+:math:`(1 + r) / 2 \sim \mathrm{Beta}(\frac{n-1}2, \frac{n-1}2)`. How many
+numbers are beyond a bound is binomial. The smallest chance is multiplied by the
+number of tests (Bonferroni).
 
-The test cannot see noise of another shape with the claimed covariance, noise
-that others know, or noise that depends on data.
+The test cannot see noise that others know, noise that depends on data, or
+numbers that are uncorrelated and normal, but dependent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,11 @@ from typing import NamedTuple
 
 from fl_sketch.accounting.correlation import ONE, Correlation
 import numpy as np
-from scipy import fft, special
+from scipy import fft, special, stats
 
 _MOST_PAIRED = 2048  # variables up to which all pairs are compared
+_MOST_APART = 8  # rounds between two whose streams are compared
+_RAREST = 20  # tails of chance 2^-4 to 2^-20 are counted
 
 
 class Finding(NamedTuple):
@@ -31,7 +34,7 @@ class Finding(NamedTuple):
   def text(self) -> str:
     """Return how likely the noise is under the claim."""
     return (
-      'noise: as far from its claimed covariance with chance '
+      'noise: as far from its claimed law with chance '
       f'{self.chance:.2g} at most ({self.kind})'
     )
 
@@ -76,9 +79,11 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
     'rounds': x.swapaxes(1, 2).reshape(-1, rounds),
     'numbers': x.reshape(-1, numbers),
     'rounds and numbers': x.reshape(runs, -1),
+    'draws': x.reshape(-1, numbers)[:_MOST_PAIRED].T,
   }
   yield 'size', _of_squares([np.sum(x**2)], [x.size])
   yield 'size of a round', _of_squares((x**2).sum(-1).ravel(), numbers)
+  yield 'tails', _of_tails(np.abs(x))
   for kind, view in views.items():
     both = np.concatenate([view, np.asarray(fft.dct(view, norm='ortho'))], 1)
     yield kind, _of_squares((both**2).sum(0), len(view))
@@ -87,12 +92,13 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
       above = np.triu_indices(view.shape[1], 1)
       pairs = (view.T @ view)[above], np.outer(norms, norms)[above]
       yield f'pairs of {kind}', _of_products(*pairs, len(view))
-  if rounds > 1:  # each round and the next one, shifted by any offset
-    waves, norms = np.fft.rfft(x), np.sqrt((x**2).sum((0, 2)))[:, None]
-    waves = waves[:, 1:] * waves[:, :-1].conj()
-    products = np.fft.irfft(waves, numbers).sum(0)
-    norms = norms[1:] * norms[:-1] * np.ones(numbers)
-    yield 'streams', _of_products(products, norms, runs * numbers)
+  waves, norms = np.fft.rfft(x), np.sqrt((x**2).sum((0, 2)))[:, None]
+  for apart in range(1, min(rounds, _MOST_APART + 1)):
+    # Each round and one before it, shifted by any offset.
+    both = waves[:, apart:] * waves[:, :-apart].conj()
+    products = np.fft.irfft(both, numbers).sum(0)
+    pairs = products, norms[apart:] * norms[:-apart] * np.ones(numbers)
+    yield 'streams', _of_products(*pairs, runs * numbers)
   ends = np.cumsum([0, *leaves])
   parts = [x[..., a:b] for a, b in itertools.pairwise(ends) if a < numbers]
   pairs = [
@@ -116,6 +122,17 @@ def _of_squares(squares, freedom) -> float:
   """Return the p-value of chi-square statistics, Bonferroni-corrected."""
   low = special.chdtr(freedom, squares)
   chances = 2 * np.minimum(low, special.chdtrc(freedom, squares))
+  return float(chances.size * chances.min())
+
+
+def _of_tails(magnitudes) -> float:
+  """Return the p-value of how many are in each tail, Bonferroni-corrected."""
+  # A finite grid changes the chance of a small tail less than that of a large.
+  tails = 0.5 ** np.arange(4, _RAREST + 1)
+  bounds = -special.ndtri(tails / 2)
+  counts = np.array([(magnitudes > bound).sum() for bound in bounds])
+  law = stats.binom(magnitudes.size, tails)
+  chances = 2 * np.minimum(law.cdf(counts), law.sf(counts - 1))
   return float(chances.size * chances.min())
 
 

@@ -11,7 +11,7 @@ error of 10^-76 per probability. docs/concepts/integers.md has the proof.
 from typing import NamedTuple
 
 from fl_sketch.privacy.mechanisms import discrete_gaussian
-from fl_sketch.privacy.mechanisms.clipping import BOUNDS
+from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
 from fl_sketch.rounds import comms, marks
 from fl_sketch.utils.types import Key, Tree
 import jax
@@ -23,6 +23,7 @@ _LEAST_STEP = 1e-36  # below, float32 loses bits
 _RANGE = 2.0**31 * (1 - 2.0**-5)  # what sums and noise may need of int32
 _LONGEST = 2.0**30  # steps of a contribution
 _SLACK = 1 + 4e-6  # what float32 may add to a norm of C, and take from noise
+_MOST = 1 + 1e-5  # of C, what a server takes for the norm of a contribution
 _HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 
 
@@ -166,6 +167,20 @@ def contribution(
   """
   bounded = BOUNDS[bound](tree, clip_norm, per_leaf=per_leaf)[0]
   return marks.contribution(encode(bounded, grid), grid.step, clip_norm)
+
+
+def within(
+  sent: Tree, grid: Grid, clip_norm: jax.Array | float, *, per_leaf: bool
+) -> Tree:
+  """Return what a client sent in place of `contribution`; 0 if it is too long.
+
+  The bits of a contribution stay: its norm is within C, up to rounding.
+  """
+  decoded = decode(sent, grid)
+  parts = jax.tree.leaves(decoded) if per_leaf else [decoded]
+  norms = jnp.stack([clip_by_l2_norm(x, 1.0)[1] for x in parts])
+  fits = norms.max() <= clip_norm * (_MOST / len(parts) ** 0.5)
+  return jax.tree.map(lambda x: jnp.where(fits, x, 0), sent)
 
 
 def noise(key: Key, like: Tree, grid: Grid) -> Tree:

@@ -251,7 +251,12 @@ class PrivateMean(NamedTuple):
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
     if isinstance(release, CentralRelease):
-      total = comm.sum_lanes(comms.where_present(sums, weight > 0))
+      assert self.hp.clip_norm is not None
+      within = functools.partial(
+        grid_lib.within, grid=self.grid(sums), clip_norm=self.hp.clip_norm,
+        per_leaf=release.per_leaf,
+      )  # fmt: skip
+      total = comm.sum_lanes(comms.where_present(sums, weight > 0), within)
       return self.released(total, fold(noise.server)), comms.bill(size)
     grid = self.grid(sums)
     share = lambda key, x: grid_lib.noise(fold(key), x, grid)

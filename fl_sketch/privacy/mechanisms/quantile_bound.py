@@ -16,6 +16,18 @@ class QuantileState(NamedTuple):
   bill: comms.Bill
 
 
+def announced_count(release: Any, before: Any, after: Any) -> jax.Array:
+  """Return the noisy count of norms within a bound, less 1/2 each: f32[].
+
+  The bounds that two states, before a round and after it, announce tell it.
+  """
+  old, new = (
+    chain.state_of(x, QuantileState).clip_norm for x in (before, after)
+  )
+  excess = jnp.log(old / new) / release.quantile_lr
+  return (excess + release.quantile - 0.5) * release.expected_cohort
+
+
 def uplink(private: Any) -> chain.Link:
   r"""Return the link of a `PrivateMean` whose bound follows a quantile.
 

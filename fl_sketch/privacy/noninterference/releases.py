@@ -19,7 +19,7 @@ from fl_sketch.privacy.noninterference.parts import (
   Term,
   is_of_another_bound,
 )
-from fl_sketch.privacy.noninterference.values import TypedWalk, mixed
+from fl_sketch.privacy.noninterference.values import TypedWalk
 from fl_sketch.rounds import marks
 
 # Places of leaks.
