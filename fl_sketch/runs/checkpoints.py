@@ -87,8 +87,7 @@ class Checkpoints:
     except Exception as e:
       error = e
     if peers.any_process(error is not None):
-      out_of_memory = MemoryError, jax.errors.JaxRuntimeError
-      if error is not None and isinstance(error, out_of_memory):
+      if isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
         raise error  # the files may be good
       why = 'another process cannot read it'
       if error is not None:

@@ -172,8 +172,7 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
   lines = [line for panel in panels for line in panel.lines]
-  named = lambda panel: {y for line in panel.lines for y in _names(line.y)}
-  names = [named(panel) for panel in panels]
+  names = [{y for line in p.lines for y in _names(line.y)} for p in panels]
   width, height = (5.4, 3.2) if columns == 1 else (3.4 * columns, 2.6)
   longest = max((len(name) for some in names for name in some), default=0)
   width = max(width, 3.2 * columns + 0.06 * longest)

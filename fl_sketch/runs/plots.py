@@ -126,12 +126,11 @@ def _client_lines(rows: Sequence[Row], name: str) -> list[Line]:
     start = f'{prefix}_{name}_'
     logged = [row for row in rows if start + 'mean' in row]
     if logged:
-      stats = 'mean', 'q10', 'q90', 'worst_decile'
-      of = [[row[start + stat] for row in logged] for stat in stats]
-      at = [row['round'] for row in logged]
-      lines.append(Line(label, at, *of[:3]))
-      tenth = f'{label}, worst tenth'
-      lines.append(Line(tenth, at, of[3], family=label, variant=1))
+      names = 'mean', 'q10', 'q90', 'worst_decile'
+      mean, low, high, worst = ([r[start + n] for r in logged] for n in names)
+      x, tenth = [row['round'] for row in logged], f'{label}, worst tenth'
+      lines.append(Line(label, x, mean, low, high))
+      lines.append(Line(tenth, x, worst, family=label, variant=1))
   return lines
 
 

@@ -156,11 +156,11 @@ def _panel(
   field: str, metric: str, by_label: dict[str, list[Setting]], points=False
 ) -> Panel:
   """Plot means of settings against a field, with their standard errors."""
-  lines, numbers = [], set()
+  lines, numbers = [], []
   for i, (label, some) in enumerate(by_label.items()):
     values = [s.values[field] for s in some]
     if _are_numbers(values):
-      numbers |= {*values}
+      numbers += values
     else:
       values = [metrics.shown(v) for v in values]
     means, errors = np.array([(s.mean, s.error) for s in some]).T
