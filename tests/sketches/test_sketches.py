@@ -205,9 +205,7 @@ def test_tiny_trees(name, d):
 
 
 MAKERS = {n: f.make for n, f in OPERATORS.items() if n != 'identity'} | {
-  'layerwise': lambda b: sketches.layerwise(
-    sketches.block_cyclic, b, [b // 4, b // 4, b - 2 * (b // 4)]
-  ),
+  'layerwise': lambda b: sketches.layerwise(sketches.block_cyclic, b),
   'layer_cyclic': lambda b: sketches.layer_cyclic(b, np.array([b - 3, 1, 2])),
 }
 

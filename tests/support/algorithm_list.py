@@ -90,7 +90,7 @@ def optimized(name, up, optimizers, **options) -> dict[str, Case]:
 
 
 DENSE = 4 * DIMENSION
-LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
+LAYERS = sketches.layerwise(sketches.block_cyclic, 4)
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
