@@ -39,7 +39,7 @@ class Checkpoints:
     rounds_done: int,
     state: FedState,
     ledger: traffic.Ledger,
-    rows: client_state.Saved | None = None,
+    rows: client_state.Saved,
   ):
     """Write one checkpoint; every process must call it and writes its part.
 
@@ -59,7 +59,7 @@ class Checkpoints:
     peers.wait_for_all(f'no rows of checkpoint {rounds_done}')
     with files.save_errors(self._folder, advice):
       # First, since rows without the rest of a checkpoint are never read.
-      if rows is not None and rows.rows:
+      if rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
       peers.wait_for_all(f'rows of checkpoint {rounds_done}')
       self._manager.save(rounds_done, args=items, force=True)

@@ -233,10 +233,11 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
   algorithms = [config.get('algorithm') or '' for config in configs]
   labels = labels or _labels(configs, folders, algorithms)
   distinct = len({*algorithms}) == len(algorithms)
-  families = algorithms if distinct else [''] * len(algorithms)
-  rows = [[_read_rows(folder) for folder in same] for same in folders]
-  columns = labels, folders, rows, configs, families
-  return [Group(*each) for each in zip(*columns, strict=True)]
+  columns = labels, folders, configs, algorithms
+  return [
+    Group(label, same, [*map(_read_rows, same)], config, algorithm * distinct)
+    for label, same, config, algorithm in zip(*columns, strict=True)
+  ]
 
 
 def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
