@@ -97,11 +97,6 @@ def test_each_leaf_has_its_own_operator(name):
     assert b < x.size or (out == x).all()
 
 
-@pytest.mark.nightly  # operators of one leaf are fast
-def test_structure_and_dtype():
-  operators.structure(OPERATORS['proportional'][0])
-
-
 def test_properties_are_those_of_the_worst_leaf_and_of_raw_ones():
   """Catches constants of the first leaf, and 2 b floats of a complex leaf."""
   op, leaves = layerwise(sketches.srft, 6), leaves_of([8, 6])
