@@ -96,7 +96,11 @@ def fetchsgd(
   read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
   largest = []
   if local_k is not None:
-    largest.append(t.per_client(t.stateless(_keep_largest(local_k))))
+    few = codecs.top_k(local_k)
+    keep = lambda tree, _, *, keys, **__: few.decode(
+      keys.client, few.encode(keys.client, tree), tree
+    )
+    largest.append(t.per_client(t.stateless(keep)))
   return federated(
     task.gradient(hp),
     *largest,
@@ -107,12 +111,3 @@ def fetchsgd(
     t.stateless(read),
     server_optimizers.server_step(unit, schedule=schedule),
   )
-
-
-def _keep_largest(k):
-  codec = codecs.top_k(k)
-
-  def keep(tree, _, *, keys, **__):
-    return codec.decode(keys.client, codec.encode(keys.client, tree), tree)
-
-  return keep
