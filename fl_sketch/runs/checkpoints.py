@@ -87,10 +87,10 @@ class Checkpoints:
     except Exception as e:
       error = e
     if peers.any_process(error is not None):
-      if isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
-        raise error  # the files may be good
       why = 'another process cannot read it'
       if error is not None:
+        if isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
+          raise error  # the files may be good
         why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
       raise CheckpointError(
         f'{path} cannot be read ({why}). Restore it, or delete it: the same '
