@@ -51,7 +51,7 @@ def _of_model(metrics_fn, exp, mesh):
     totals: dict[str, Any] = {}
     for first in range(0, part.samples, size):
       places = np.arange(first, min(first + size, part.samples))
-      arrays = _samples(exp.held_data, part.take(places))
+      arrays = sampler.fetch(exp.held_data, part.take(places))
       batch = problem.evaluation_size(arrays)
       owners = np.searchsorted(part.offsets, places, side='right') - 1
       arrays['owner'] = owners.astype(np.int32)
@@ -64,10 +64,6 @@ def _of_model(metrics_fn, exp, mesh):
     return metrics.over_clients(totals)
 
   return evaluate
-
-
-def _samples(arrays, index):
-  return {k: np.asarray(x).take(index, axis=0) for k, x in arrays.items()}
 
 
 class _Lanes(NamedTuple):
@@ -119,7 +115,7 @@ def _of_own_models(metrics_fn, exp, mesh):
       places = places + np.arange(lanes.samples)
       real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
       index = exp.held_out.take(np.where(real, places, lanes.start[0]))
-      held = _samples(exp.held_data, index) | {'mask': real}
+      held = sampler.fetch(exp.held_data, index) | {'mask': real}
       drawn = sampler.personal_batches(exp.config, exp.partition, client)
       lane = exp.fetch(exp.data, drawn), held, client.astype(np.int32)
       placed = mesh_lib.place(mesh, lane, P(comms.SHARD))

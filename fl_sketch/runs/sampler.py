@@ -106,10 +106,10 @@ def fetch_of(config: Config, partition: Partition) -> Fetch:
   """Return (data, indices) -> samples, with a mask if some are padding."""
   ragged = config.batch_size == 0 and partition.smallest < partition.largest
   padded = ragged or config.batch_order in ('mask', 'poisson')
-  return _fetch_with_mask if padded else _fetch
+  return _fetch_with_mask if padded else fetch
 
 
-def _fetch(data: Batch, index: Indices) -> dict[str, Any]:
+def fetch(data: Batch, index: Indices) -> dict[str, Any]:
   """Return samples by index; `data` lies on the device, or in host memory."""
   # On the host `take` is twice as fast as indexing; a memmap becomes an array.
   return {
@@ -122,7 +122,7 @@ def _fetch(data: Batch, index: Indices) -> dict[str, Any]:
 
 def _fetch_with_mask(data: Batch, index: Indices) -> dict[str, Any]:
   """Return samples by index, with a mask: an index of -1 is padding."""
-  return _fetch(data, index.clip(0)) | {'mask': index >= 0}
+  return fetch(data, index.clip(0)) | {'mask': index >= 0}
 
 
 def split(

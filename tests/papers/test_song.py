@@ -88,12 +88,6 @@ def test_constants_of_quadratics():
   assert lemmas.quadratic_constants(flat.astype(np.float32))[0] < 1e-5
 
 
-@pytest.mark.covers('S0-Eq1')
-def test_heterogeneity_is_a_mean_over_clients():
-  gradients = np.array([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])
-  assert lemmas.heterogeneity(gradients) == pytest.approx(50 / 3)
-
-
 STEPS = 4
 LEMMAS = problems.ROUND, problems.UNLIKE, *problems.CONVEX[1:]
 square = lambda x: np.square(x).sum(-1)
