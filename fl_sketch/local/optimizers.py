@@ -124,7 +124,7 @@ def as_optimizer(
   if optimizer is None or isinstance(optimizer, Optimizer):
     return optimizer
   if isinstance(optimizer, str):
-    return make(**registry.parse_call(optimizer))
+    return make(**registry.parse_call(optimizer, REGISTRY.kind))
   if isinstance(optimizer, Mapping):
     return make(**optimizer)
   check(f'local_optimizer={fields.shown(optimizer)}', optimizer)

@@ -79,10 +79,7 @@ def _check(field: str, known: registry.Registry, name: str, options: dict):
 def normalized(name: str, value: Any) -> Any:
   """Return a field of a mapping, as it stands in a `Config`."""
   if name in CALLS and isinstance(value, str):
-    try:
-      value = registry.parse_call(value)
-    except ValueError as e:
-      raise ValueError(f'{name}: {e}') from e
+    value = registry.parse_call(value, name)
   return not_none(value)
 
 
