@@ -129,7 +129,7 @@ def check_finite(arrays: Arrays, partition: Partition | None = None):
   for name, x in arrays.items():
     if not jnp.issubdtype(x.dtype, np.inexact):
       continue
-    marks = ~np.isfinite(x).all(tuple(range(1, x.ndim)))
+    marks = np.asarray(~np.isfinite(x).all(tuple(range(1, x.ndim))))
     if marks.any() and (who := holder(marks, partition)):
       raise ValueError(
         f'{who}: {name!r} is NaN or infinite in places; remove or replace '
