@@ -113,7 +113,7 @@ def train_step(
 
   @jax.jit(donate_argnums=(0, 1) if donate else ())
   def step(params, state, batch, *shared):
-    _check_arrays(params, batch, mesh)
+    _check_batch(batch, mesh)
     specs = state_specs(tx, params, mesh)
     _check_state(tx, params, state, mesh, specs)
     sent = bills.bytes_per_step(tx, params, mesh).by_axis
@@ -137,7 +137,7 @@ def _own(x, axes):
   return x
 
 
-def _check_arrays(params, batch, mesh):
+def _check_batch(batch, mesh):
   for path, x in jax.tree.leaves_with_path(batch):
     if not x.shape or x.shape[0] % mesh.size:
       raise ValueError(

@@ -10,13 +10,16 @@ and a table by fold_in(key, FRESH). The server subtracts the sketch of the mean
 values, as a tree (`scatter`), and desketches the rest.
 """
 
-from fl_sketch.sketches import base, hashing, primitives
+from typing import Any
+
+from fl_sketch.sketches import base, hashing, primitives, sampling
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+_VECTOR: Any = sampling.identity()  # flattens a tree, and needs no key
 FILL = 1  # folded into the key: the random coordinates of a support
 FRESH = 2  # folded into the key: the second hash functions of HEAPRIX
 
@@ -51,7 +54,7 @@ def gather(tree: Tree, support: jax.Array) -> jax.Array:
   >>> gather({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
   """
-  return _vector(tree)[support]
+  return _VECTOR.sketch(None, tree)[support]
 
 
 def scatter(like: Tree, support: jax.Array, values: jax.Array) -> Tree:
@@ -65,10 +68,9 @@ def scatter(like: Tree, support: jax.Array, values: jax.Array) -> Tree:
   """
   if jnp.shape(values) != jnp.shape(support):
     raise ValueError(f'{jnp.shape(values)=} must be {jnp.shape(support)}.')
-  flat = jnp.zeros_like(base.vector_type(like))
+  flat = _VECTOR.zero_table(like)
   flat = flat.at[support].set(jnp.asarray(values, flat.dtype))
-  types, treedef = jax.tree.flatten(jax.tree.map(base.leaf_type, like))
-  return treedef.unflatten(base.split(flat, types))
+  return _VECTOR.desketch(None, flat, like)
 
 
 def heavy_support(
@@ -170,7 +172,7 @@ def _heavy(op, key, table, like, k):
 # Without `jit` the loops of `hashing` would be compiled at every call.
 @jax.jit(static_argnums=3)
 def _select(key, table, estimates, k):
-  g = _vector(estimates)
+  g = _VECTOR.sketch(None, estimates)
   d = g.size
   largest, heavy = jax.lax.top_k(jnp.abs(g), k)
   is_heavy = ~(largest < l2_norm(table) / k**0.5)  # so is a NaN, to be seen
@@ -180,12 +182,6 @@ def _select(key, table, estimates, k):
   at = jnp.where(free, is_heavy.sum() + jnp.cumsum(free) - 1, k)
   support = heavy.at[at].set(candidates, mode='drop')
   return support, g[support]
-
-
-def _vector(tree):
-  vector = base.vector_type(tree)
-  runs = [base.Segment(0, jnp.ravel(leaf)) for leaf in jax.tree.leaves(tree)]
-  return base.join(runs, vector.size, vector.dtype)
 
 
 def _check_table(table):
