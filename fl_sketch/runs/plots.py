@@ -280,7 +280,8 @@ def draw_labels(
   counts = np.stack([np.bincount(y, minlength=num_classes) for y in held])
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
   order = np.lexsort((-shares.max(1), shares.argmax(1)))
-  axes = figures.new_axes('clients, sorted by commonest label', 'label')
+  axes = figures.new_figure(6, 3.8).add_subplot()
+  axes.set(xlabel='clients, sorted by commonest label', ylabel='label')
   image = axes.imshow(
     shares[order].T, aspect='auto', interpolation='nearest', cmap='YlGnBu'
   )

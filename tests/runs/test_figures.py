@@ -85,14 +85,14 @@ def test_colours_of_one_marker_are_told_apart_by_the_colour_blind():
 @pytest.mark.parametrize('population', [5, 501])
 def test_label_distribution_has_the_shares(population, tmp_path, monkeypatch):
   """Catches labels of other clients, and shares of all samples."""
-  axes = figures.new_axes('client', 'label')
-  monkeypatch.setattr(figures, 'new_axes', lambda *names: axes)
+  figure = figures.new_figure(6, 4)
+  monkeypatch.setattr(figures, 'new_figure', lambda *size: figure)
   labels = np.arange(6000) % 30
   p = partitions.partition('dirichlet', labels, population, alpha=0.3)
   path = tmp_path / 'labels.png'
   plots.draw_labels(labels, p, path, 30)
   assert path.read_bytes().startswith(b'\x89PNG')
-  shares = axes.images[0].get_array()
+  shares = figure.axes[0].images[0].get_array()
   assert shares.shape == (30, min(population, 500))
   if population < 500:
     of_first = [(labels[p.client(i)] == 0).mean() for i in range(population)]
