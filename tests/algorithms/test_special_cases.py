@@ -124,7 +124,7 @@ def fedsgd_rows():
     yield f'fetchsgd {error_update}', variant, FEDSGD
     variant = make('fetchsgd', momentum_masking=False, **options)
     yield f'fetchsgd {error_update} momentum', variant, momentum
-  variant = make('fetchsgd', sketch=IDENTITY, k=D, local_k=D)
+  variant = make('fetchsgd', sketch=IDENTITY, k=D)
   yield 'fetchsgd masked', variant, FEDSGD
   yield 'demo mean', make('demo', codec=EXACT, signs=False), FEDSGD
 
