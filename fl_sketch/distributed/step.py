@@ -104,8 +104,12 @@ def train_step(
   axes = mesh.axis_names
   of_worker = jax.value_and_grad(loss, has_aux=has_aux)
 
+  def own(x):  # a worker's key of a shared one
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.random.fold_in(x, lax.axis_index(axes)) if is_key else x
+
   def local(params, state, batch, *shared):
-    shared = jax.tree.map(lambda x: _own(x, axes), shared)
+    shared = jax.tree.map(own, shared)
     place = worker_params(params, state)
     value, grads = of_worker(place, batch, *shared)
     updates, state = tx.update(grads, state, params)
@@ -128,13 +132,6 @@ def train_step(
     return run(params, state, batch, *shared)
 
   return step
-
-
-def _own(x, axes):
-  """Return a worker's own key of a shared one; other arrays as they are."""
-  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-    return jax.random.fold_in(x, lax.axis_index(axes))
-  return x
 
 
 def _check_batch(batch, mesh):
