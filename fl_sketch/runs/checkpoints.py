@@ -102,7 +102,6 @@ class Checkpoints:
     return Restored(newest, state, ledger, rows)
 
   def _read(self, step: int, state: FedState, empty: traffic.Ledger) -> Any:
-    """Read arrays and counts of a checkpoint, in this process alone."""
     like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     # Orbax's manager would wait for the others, one of which may fail.
     alone = saved_params.this_process()

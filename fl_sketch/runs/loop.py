@@ -241,7 +241,6 @@ class _Run:
     return Result(state, self.row, finished, left_out, metrics)
 
   def save(self, done: int):
-    """Write a checkpoint."""
     if self.keeps_files:
       state, rows = self.player.state, self.player.client_state
       self.store.save(done, state, self.log.ledger, rows.saved(state))

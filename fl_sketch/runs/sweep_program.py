@@ -13,7 +13,7 @@ from fl_sketch.runs import config as config_lib, log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.program import program
-from fl_sketch.utils import progress as progress_lib, seeding
+from fl_sketch.utils import progress as progress_lib
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -103,8 +103,7 @@ class SweepProgram:
     The first `count` have results; the others are padding.
     """
     begun = time.monotonic()
-    player = Points(self, exps, count)
-    player.start(secrets)
+    player = Points(self, exps, count, secrets)
     tracks = [_Track(exp) for exp in exps[:count]]
 
     def enter(first, cohorts, metrics, evaluate):
@@ -179,19 +178,21 @@ class SweepProgram:
 class Points:
   """Runs of one program at once; those after the first `count` are padding."""
 
-  def __init__(self, program: SweepProgram, exps: list[Experiment], count: int):
+  def __init__(
+    self,
+    program: SweepProgram,
+    exps: list[Experiment],
+    count: int,
+    secrets: list[generators.Roots] | None,
+  ):
     self._program, self._exps, self._count = program, exps, count
     self._step, self._key = program.step(exps), program.key(exps)
     self._hyper, self.state = program.start(exps)
-    self._noise_keys: jax.Array | None = None  # of private runs
-    self._seeds: list[seeding.Root | None] = [None] * len(exps)
-
-  def start(self, secrets: list[generators.Roots] | None):
-    """Set the secrets of private runs."""
+    noise, self._seeds = None, [None] * len(exps)
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
-      self._noise_keys = mesh_lib.place(self._program.mesh, noise)
       self._seeds = [s.sampling_seed for s in secrets]
+    self._noise_keys = mesh_lib.place(program.mesh, noise)
 
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], Tree]:
     """Play a dispatch of rounds of all runs."""
@@ -222,7 +223,6 @@ class _Track:
     self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
   def enter(self, cohort, metrics):
-    """Add the record of one more round."""
     if self.diverged:
       return
     # The training loss has no noise: stopping a private run by it would leak.
@@ -236,7 +236,6 @@ class _Track:
     self.diverged = not finite
 
   def evaluated(self, row):
-    """Add test metrics to the record of the last round."""
     if self.diverged:
       return
     self.diverged = not all(math.isfinite(v) for v in row.values())
