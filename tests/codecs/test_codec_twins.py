@@ -168,10 +168,9 @@ ANY_PLACE = {('cosines', 'flat')}
 
 
 @pytest.mark.smoke
-@operators.law(
+@codec_cases.law(
   (n for n, f in CODECS.items() if type(f.codec).__name__ in TWINS),
   fast=CODECS.keys() - {'eden_kept', 'eden_nearest'},
-  group='codec',
 )
 def test_numpy_twins(name):
   payloads, decoded = codec_cases.lanes(name, KEY, list(VECTORS.values()))

@@ -19,7 +19,6 @@ TREE = {
   'w': jax.random.normal(jax.random.key(0), (6, 8)),
   'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-9.0)),
 }  # 64 numbers
-# The setting of the numbers that the docstrings state.
 WIDE, D, K = sketches.count_sketch(5, 100), 2000, 100
 
 
@@ -34,7 +33,6 @@ def shape(name, d=D):
   x = {
     'heavy': signs * np.arange(1.0, d + 1) ** -0.6,
     'normal': rng.normal(size=d),
-    'flat': signs,
   }[name]
   return jnp.asarray(x / np.linalg.norm(x), jnp.float32)
 

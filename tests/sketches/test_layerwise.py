@@ -164,13 +164,6 @@ def test_the_matrix_is_its_twin_whatever_the_parts(small, set_constant):
     np.testing.assert_allclose(vector(out), r.T @ table, atol=1e-5)
 
 
-def test_what_is_no_smaller_than_its_leaf_is_exact():
-  op = sketches.layer_cyclic(40, (15, 4, 21))
-  out = operators.jit(operators.both(op))(KEY, TREE)
-  same = jax.tree.map(lambda x, y: bool((x == y).all()), TREE, out)
-  assert jax.tree.leaves(same) == [True, True, False]
-
-
 # Catches parts that overlap: below 1, of another sum, number or tree.
 test_parts_that_do_not_fit_are_refused = refused(
   lambda x: sketches.layer_cyclic(max(sum(x), 18), x).zero_table(TREE),

@@ -159,15 +159,10 @@ STRUCTURES = {
 }
 # Rotations are compiled slowly: 'eden' and 'eden_table' stand for the others.
 FAST = CODECS.keys() - {'eden_kept', 'eden_nearest', 'eden_table_nearest'}
-each = operators.law(CODECS, fast=FAST, group='codec')
-each_structure = operators.law(CODECS, fast=STRUCTURES, group='codec')
-unbiased = operators.law(
-  (n for n, f in CODECS.items() if f.omega is not None),
-  fast=FAST - {'eden'},
-  group='codec',
-)
-contracting = operators.law(
-  (n for n, f in CODECS.items() if f.contraction is not None),
-  fast=FAST,
-  group='codec',
-)
+law = functools.partial(operators.law, group='codec')
+each, each_structure = law(CODECS, FAST), law(CODECS, STRUCTURES)
+stating = lambda constant: [
+  n for n, f in CODECS.items() if getattr(f, constant) is not None
+]
+unbiased = law(stating('omega'), FAST - {'eden'})
+contracting = law(stating('contraction'), FAST)
