@@ -3,7 +3,7 @@
 import math
 
 import fedsketch_rounds
-from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, run_of
+from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic
 from fl_sketch.utils import markdown
 import numpy as np
 from papers.common import statements as catalog
@@ -133,6 +133,9 @@ def test_a_sketch_saves_no_floats_for_a_given_accuracy(objective):
     assert one['Theorem 2', objective][2] < 0.2 * one['no sketch', objective][2]
 
 
+ROUND = Constants(31 / 4, 8, 1.0, 0.5, 3, 1, 0.2, 1.0)  # of PRIVIX, 4 columns
+
+
 def one_round(run, rows=1, draws=3000):
   """Of steepness 0.2 to 1 from (1, ..., 1): the loss, and the round."""
   loss = quadratic(np.linspace(0.2, 1, D))
@@ -145,7 +148,7 @@ def one_round(run, rows=1, draws=3000):
 @each_hashes
 def test_lemma_4_holds_and_is_met_by_one_row(hashes):
   """The printed form, omega / k, fails by a factor of 2 for shared hashes."""
-  run = run_of(hashes, client_lr=0.01)._replace(variance=50.0)
+  run = ROUND._replace(hashes=hashes, client_lr=0.01, variance=50.0)
   moments = {}
   for rows in (1, 3):
     _, sample = one_round(run, rows)
@@ -163,7 +166,7 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
 
 @pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_5_and_6_hold():
-  run = run_of()
+  run = ROUND
   loss, sample = one_round(run)
   gradient = loss.gradient(np.ones(D))
   right = lemmas.inner_product(
