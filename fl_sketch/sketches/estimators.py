@@ -2,12 +2,7 @@
 
 PRIVIX of Haddadpour et al. (arXiv:2008.04975) is `count_sketch(rows, cols,
 combine='median').desketch`. The functions take any operator with a linear
-sketch and one array for a table.
-
-HEAPRIX between machines: clients send tables, and the server the
-`heavy_support` of their mean. Clients answer with their values there (`gather`)
-and a table by fold_in(key, FRESH). The server subtracts the sketch of the mean
-values, as a tree (`scatter`), and desketches the rest.
+sketch and one array for a table. `fedsketch_heaprix` is HEAPRIX among clients.
 """
 
 from typing import Any

@@ -10,15 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import mean_and_error
+from operators import KEY, mean_and_error
 import pytest
 
-KEY = jax.random.key(7)
 OP = sketches.count_sketch(5, 8)
-TREE = {
-  'w': jax.random.normal(jax.random.key(0), (6, 8)),
-  'b': (jax.random.normal(jax.random.key(1), (15,)), jnp.float32(-9.0)),
-}  # 64 numbers
+TREE = operators.TREE | {'b': (operators.TREE['b'][0], jnp.float32(-9.0))}
 WIDE, D, K = sketches.count_sketch(5, 100), 2000, 100
 
 
