@@ -80,10 +80,9 @@ class SweepProgram:
   def points_that_fit(self, exp: Experiment) -> int:
     """Return how many points fit a device's memory in a round, at least 1."""
     one = [exp]
-    step = self.step(one)
-    key, seed = self.key(one), 0 if self._private else None
-    cohorts, _ = self.cohorts(one, 0, [seed])
-    args = *self.start(one), cohorts, key, self.data, self._run.args[-1]
+    step, *state, key = self.begin(one)
+    cohorts, _ = self.cohorts(one, 0, [0 if self._private else None])
+    args = *state, cohorts, key, self.data, self._run.args[-1]
     used = step.lower(*args).compile().memory_analysis()
     each = used.temp_size_in_bytes + used.argument_size_in_bytes
     each += used.output_size_in_bytes - (data := comms.nbytes(self.data))
@@ -127,21 +126,24 @@ class SweepProgram:
       for t, params in zip(tracks, player.params(), strict=False)
     ]
 
-  def step(self, exps):
-    """Jit a dispatch for all points, which may share cohorts and key."""
+  def begin(self, exps):
+    """Jit a dispatch; return it, hyperparameters, first states, root keys.
+
+    Those of several points are stacked, but for what the points share.
+    """
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
     axes = self._of_hyper, 0, *shared, None, 0 if self._private else None
-    return self._jitted(self._run.fn, len(exps), axes, donate_argnums=1)
-
-  def start(self, exps):
-    """Return hyperparameters and first states of the points, stacked."""
+    step = self._jitted(self._run.fn, len(exps), axes, donate_argnums=1)
+    keys = [jax.random.key(exp.config.key_seed) for exp in exps]
+    key = keys[0] if self._one_key else _stacked(keys, jnp)
     distinct = exps[:1] if self._of_hyper.frozen is None else exps
     frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
     pairs = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
     hyper, params = _stacked(pairs, jnp)
-    starts = mesh_lib.place(self.mesh, (hyper._replace(frozen=frozen), params))
+    starts = hyper._replace(frozen=frozen), params, key
+    hyper, params, key = mesh_lib.place(self.mesh, starts)
     init = self._jitted(self._run.init, len(exps), (self._of_hyper, 0))
-    return starts[0], init(*starts)._replace(params=starts[1])
+    return step, hyper, init(hyper, params)._replace(params=params), key
 
   def _jitted(self, fn, points, axes, **options):
     """Return a jitted function of one point, or vmapped; cached by number."""
@@ -150,12 +152,6 @@ class SweepProgram:
     if (fn, points) not in self._programs:
       self._programs[fn, points] = jax.jit(jax.vmap(fn, axes), **options)
     return self._programs[fn, points]
-
-  def key(self, exps):
-    """Return the root keys of the points on the mesh, one if they share it."""
-    distinct = exps[:1] if self._one_key else exps
-    keys = [jax.random.key(exp.config.key_seed) for exp in distinct]
-    return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def cohorts(self, exps, done, seeds):
     """Return the cohorts of a dispatch: on the mesh, and by point on host."""
@@ -186,8 +182,7 @@ class Points:
     secrets: list[generators.Roots] | None,
   ):
     self._program, self._exps, self._count = program, exps, count
-    self._step, self._key = program.step(exps), program.key(exps)
-    self._hyper, self.state = program.start(exps)
+    self._step, self._hyper, self.state, self._key = program.begin(exps)
     noise, self._seeds = None, [None] * len(exps)
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
