@@ -105,6 +105,8 @@ def train_step(
   of_worker = jax.value_and_grad(loss, has_aux=has_aux)
 
   def own(x):  # a worker's key of a shared one
+    if x.dtype == jnp.uint32 and x.shape[-1:] == (2,):  # the same for all
+      raise ValueError('A PRNGKey has no own draws; pass jax.random.key().')
     is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     return jax.random.fold_in(x, lax.axis_index(axes)) if is_key else x
 
