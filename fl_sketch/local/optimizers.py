@@ -84,7 +84,7 @@ def check(given: str, factory: Any, rate: Any = 0.1) -> None:
 
   try:
     jax.eval_shape(step, jnp.zeros((2, 2)))
-  except (TypeError, ValueError) as e:  # of NumPy, about the name of a dtype
+  except (ArithmeticError, TypeError, ValueError) as e:  # of optax or NumPy
     reason = str(e).partition('\n')[0].removesuffix('.')
     raise ValueError(f'{given} is not supported: {reason}.') from e
 

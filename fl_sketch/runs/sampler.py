@@ -59,13 +59,13 @@ def selection(
   config: Config, number: int, seed: seeding.Root
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   """Draw a round's clients: ids, weights (0: failed) and outcomes or None."""
-  options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(config)}
-  if config.sampling == 'poisson':
-    options['probability'] = config.sampling_probability
-  elif config.sampling == 'random_allocation':
-    options['epoch_rounds'] = config.allocation_rounds
-  else:
-    options = {'cohort': config.selected}
+  options: dict[str, Any] = {'cohort': config.selected}
+  if config.sampling in ('poisson', 'random_allocation'):
+    options = {'max_cohort': privacy_plan.max_cohort(config)}
+    if config.sampling == 'poisson':
+      options['probability'] = config.sampling_probability
+    else:
+      options['epoch_rounds'] = config.allocation_rounds
   rule = cohorts.KINDS[config.sampling]
   ids, weight = rule(seed, number, config.population, **options)
   if not availability.in_force(config):
