@@ -6,7 +6,6 @@ Other programs take one of these names, or the path of a Python file that has a
 function `get_config`, with its argument after a colon: quickstart:quick.
 """
 
-from collections.abc import Iterator
 import importlib
 import pathlib
 import re
@@ -66,13 +65,11 @@ _register(config_dict.ConfigDict, _CallParser())
 class _Parser(flags.ArgumentParser):
   """A parser of NAME[:ARGUMENT]; that of ml_collections reads only paths."""
 
-  def __init__(self, command: str):
-    self._command = command
-
   def parse(self, argument):
     name, *variant = argument.split(':', 1)
+    command = 'train' if 'plugins' in flags.FLAGS else 'attack'
     try:
-      make = getattr(load(name, self._command), 'get_config', None)
+      make = getattr(load(name, command), 'get_config', None)
       if make is None:
         raise ValueError(f"{name} has no function get_config(variant='').")
       config = make(*variant)
@@ -83,7 +80,7 @@ class _Parser(flags.ArgumentParser):
           f'get_config of {name} returns no `new()` with values.'
         )
       config.lock()
-      if of_attack != (self._command == 'attack'):
+      if of_attack != (command == 'attack'):
         other = 'attack' if of_attack else 'train'
         raise ValueError(f'{name} is a config of `fl-sketch {other}`.')
       _check_overrides(config)
@@ -94,7 +91,15 @@ class _Parser(flags.ArgumentParser):
 
 def _check_overrides(config: Any):
   """Refuse a flag --config.FIELD of a field that the config lacks."""
-  names, arguments = [*_paths(config)], ' '.join(['', *sys.argv])
+  names, holders = [], [('', config)]
+  for prefix, holder in holders:  # those of nested fields are appended
+    names += [prefix + name for name in holder]
+    holders += [
+      (f'{prefix}{name}.', value)
+      for name, value in holder.items()
+      if isinstance(value, config_dict.ConfigDict)
+    ]
+  arguments = ' '.join(['', *sys.argv])
   for path in re.findall(r' --?(?:no)?config\.([\w.]+)', arguments):
     if path not in names:
       option = path.rpartition('.')[2]
@@ -106,13 +111,6 @@ def _check_overrides(config: Any):
       sys.exit(f'Unknown field --config.{path}.{hint}')
 
 
-def _paths(config: Any, prefix: str = '') -> Iterator[str]:
-  for name, value in config.items():
-    yield f'{prefix}{name}'
-    if isinstance(value, config_dict.ConfigDict):
-      yield from _paths(value, f'{prefix}{name}.')
-
-
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   """Define --config, which is required.
 
@@ -121,7 +119,7 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   holder = config_flags.DEFINE_config_file(
     'config', help_string='Name of a config, or path of its file.'
   )
-  flags.FLAGS['config'].parser = _Parser('train' if parts else 'attack')
+  flags.FLAGS['config'].parser = _Parser()
   if parts:
     of_help = 'Print the fields and options of the config, then exit.'
     flags.DEFINE_boolean('config_help', False, of_help)
@@ -142,16 +140,8 @@ def names(command: str = '') -> list[str]:
 
 def paths() -> dict[str, pathlib.Path]:
   """Return the files of these configs by name, those of papers included."""
-  return {path.stem: path for path in _summaries()}
-
-
-def _summaries() -> dict[pathlib.Path, str]:
-  """Return the first docstring line of every config, by its file."""
-  return {
-    folder / f'{name}.py': summary
-    for folder in (FOLDER, *_TOP.glob('papers/*/configs'))
-    for name, summary in summaries(folder, 'get_config').items()
-  }
+  folders = FOLDER, *_TOP.glob('papers/*/configs')
+  return {x.stem: x for folder in folders for x in folder.glob('[!_]*.py')}
 
 
 def load(name: str, command: str = '') -> types.ModuleType:
@@ -211,6 +201,8 @@ def workdir(prefix: str = '') -> str:
 def main(argv):
   """Print every name and what the config is."""
   begin(argv)
-  lines = _summaries()
-  for path in sorted(lines, key=lambda path: path.stem):
-    print(f'{path.stem:26} {lines[path]}')
+  lines = {}
+  for folder in {path.parent for path in paths().values()}:
+    lines |= summaries(folder, 'get_config')
+  for name in sorted(lines):
+    print(f'{name:26} {lines[name]}')

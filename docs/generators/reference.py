@@ -110,7 +110,7 @@ def _sketches() -> str:
 def _codecs() -> str:
   examples = _examples(codecs.REGISTRY)
   rows = [[f'`{c}`', _at_d(c.omega), _at_d(c.contraction)] for c in examples]
-  entries = _entries(examples, codecs, 'contract', 'from_sketch')
+  entries = _entries(examples, codecs, 'contract')
   return '\n'.join([
     markdown.table(('codec', 'omega', 'contraction'), rows), *entries
   ])  # fmt: skip

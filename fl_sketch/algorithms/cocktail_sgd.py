@@ -49,13 +49,21 @@ def cocktail_sgd(
   """
   local = task.steps(hp)
 
+  def like(params):
+    size = max(1, round(mask_ratio * dimension(params)))
+    return jax.ShapeDtypeStruct((size,), jnp.float32)
+
+  def subset_of(keys, params):  # the distinct coordinates, int32[m]
+    size = like(params).size
+    return hashing.sample(subset_key(keys), size, dimension(params))
+
   def from_own_model(params, batches, key, residual):
     start = jax.tree.map(jnp.subtract, params, residual)
     moved, metrics = local(start, batches, key, None)
     return jax.tree.map(jnp.add, residual, moved), metrics
 
   def encode(difference, _, *, keys, **__):
-    subset = _subset(keys, mask_ratio, difference)
+    subset = subset_of(keys, difference)
     values = sketches.gather(difference, subset)
     key = codec_key(keys.client)
     payload = codec.encode(key, values)
@@ -64,26 +72,24 @@ def cocktail_sgd(
     return payload, jax.tree.map(jnp.subtract, difference, decoded)
 
   def read(message, params, *, keys, **_):
-    subset = _subset(keys, mask_ratio, params)
-    like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    values = codec.decode(codec_key(keys.round), message, like)
+    subset = subset_of(keys, params)
+    values = codec.decode(codec_key(keys.round), message, like(params))
     return sketches.scatter(params, subset, values)
 
   def init(params):
-    check_codec(codec, jnp.zeros(_size(mask_ratio, dimension(params))))
+    check_codec(codec, like(params))
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(updates, state, params=None, *, keys, **extra):
     payload, client = updates
-    subset = _subset(keys, mask_ratio, params)
-    like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    _, mean, up = decoded_mean(codec, payload, like, keys=keys, **extra)
+    subset = subset_of(keys, params)
+    _, mean, up = decoded_mean(codec, payload, like(params), keys=keys, **extra)
     residual = sketches.gather(state.server, subset)
     target = mean + residual
     key = codec_key(keys.round)
     message = codec.encode(key, target)
-    change = target - codec.decode(key, message, like) - residual
+    change = target - codec.decode(key, message, like(params)) - residual
     change = sketches.scatter(params, subset, change)
     server = jax.tree.map(jnp.add, state.server, change)
     return message, Residuals(comms.PerClient(client), server, comms.bill(up))
@@ -97,13 +103,3 @@ def cocktail_sgd(
     optax.scale_by_learning_rate(hp.server_lr),
     correction=lambda protocol: chain.state_of(protocol, Residuals).client,
   )
-
-
-def _subset(keys, ratio, like) -> jax.Array:
-  """The distinct coordinates of this round, int32[m]."""
-  d = dimension(like)
-  return hashing.sample(subset_key(keys), _size(ratio, d), d)
-
-
-def _size(ratio, d) -> int:
-  return max(1, round(ratio * d))

@@ -18,7 +18,7 @@ import optax
 class Variates(NamedTuple):
   """Control variates between rounds."""
 
-  # c_i of SCAFFOLD, delta_j of FedCOMGATE, g_i of FedDyn
+  # c_i of SCAFFOLD, delta_j of FedCOMGATE, c_j of FedSKETCHGATE, g_i of FedDyn
   client: comms.PerClient
   server: Tree  # c of SCAFFOLD; h of FedDyn; () of those that have none
   bill: comms.Bill
@@ -28,6 +28,11 @@ def zero_variates(params: Params) -> Variates:
   """Variates of clients and server before the first round."""
   zeros = optax.tree.zeros_like(params)
   return Variates(comms.PerClient(zeros), zeros, comms.bill())
+
+
+def client_variates(params: Params) -> Variates:
+  """Variates of clients alone before the first round."""
+  return zero_variates(params)._replace(server=())
 
 
 def less_variate(protocol: Tree) -> comms.PerClient:
@@ -122,11 +127,10 @@ def fedcomgate(
     client = jax.tree.map(track, state.client.value, decoded, mean)
     return mean, Variates(comms.PerClient(client), (), bill)
 
-  init = lambda params: zero_variates(params)._replace(server=())
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.exchange(init, update, broadcasts=True),
+    chain.exchange(client_variates, update, broadcasts=True),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=less_variate,
     full_participation=True,

@@ -70,7 +70,7 @@ def decentralised(
   def from_own_model(params, batches, key, offset):
     return local(jax.tree.map(jnp.add, params, offset), batches, key, None)
 
-  matrix = topology.gossip(topology.metropolis(graph), gossip_steps)
+  matrix = np.linalg.matrix_power(topology.metropolis(graph), gossip_steps)
   messages = int(graph.sum()) * gossip_steps
   return federated(
     from_own_model,

@@ -32,8 +32,7 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   \mathrm{CS}(\Delta_j))`, hashes fresh every round.
 
   Options:
-    channel: how updates travel; its fields are options, see `Channel`. R is
-      ``sketches.count_sketch(rows, cols)``.
+    sketch: R, ``sketches.count_sketch(rows, cols)``.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m or k.
 

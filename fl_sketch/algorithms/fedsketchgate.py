@@ -1,24 +1,15 @@
 """FedSKETCHGATE: FedSKETCH with gradient tracking for heterogeneous clients."""
 
 import functools
-from typing import NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.algorithms import fedsketch
+from fl_sketch.algorithms import control_variates as cv, fedsketch
 from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
-import jax.numpy as jnp
 import optax
-
-
-class State(NamedTuple):
-  """State between rounds: every client's c_j, and the bill."""
-
-  variates: comms.PerClient
-  bill: comms.Bill
 
 
 def fedsketchgate(
@@ -75,9 +66,6 @@ def fedsketchgate(
     read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
 
-  def init(params):
-    return State(comms.PerClient(optax.tree.zeros_like(params)), comms.bill())
-
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = jax.vmap(bound)(table_of(payloads))
@@ -89,18 +77,16 @@ def fedsketchgate(
     estimates = t.over_lanes(of_client, tables, keys=keys, **extra)
     of_mean = of_client(keys, table_of(message))
     move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-    moved = jax.tree.map(move, state.variates.value, of_mean, estimates)
-    return message, State(comms.PerClient(moved), bill)
+    moved = jax.tree.map(move, state.client.value, of_mean, estimates)
+    return message, cv.Variates(comms.PerClient(moved), (), bill)
 
   return federated(
     task.steps(hp),
     encode,
-    chain.exchange(init, update, means=means, broadcasts=True),
+    chain.exchange(cv.client_variates, update, means=means, broadcasts=True),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
-    correction=lambda protocol: jax.tree.map(
-      jnp.negative, chain.state_of(protocol, State).variates
-    ),
+    correction=cv.less_variate,
     full_participation=True,
   )
 

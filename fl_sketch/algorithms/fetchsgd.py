@@ -34,7 +34,6 @@ def fetchsgd(
   momentum: float = 0.9,
   error_update: Annotated[str, fields.choice(('zero', 'subtract'))] = 'zero',
   momentum_masking: bool = True,
-  local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,
   codec: codecs.Codec | None = None,
   schedule: optax.Schedule | None = None,
@@ -55,7 +54,6 @@ def fetchsgd(
       authors' code does, and is stable at larger rates.
     momentum_masking: whether U is emptied at those cells. Like 'zero' it
       requires a sparse sketch, else a ValueError.
-    local_k: number of largest coordinates that a client sketches; None: all.
     schedule: round -> factor on the step, after the extraction.
 
   Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.
@@ -94,12 +92,8 @@ def fetchsgd(
 
   unit = hp._replace(server_lr=jnp.float32(1))  # the rate is in E
   read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
-  largest = []
-  if local_k is not None:
-    largest.append(t.per_client(t.stateless(_keep_largest(local_k))))
   return federated(
     task.gradient(hp),
-    *largest,
     t.sketch(sketch, hash_rounds=0),
     aggregation.mean_over_cohort(privacy=privacy, codec=codec),
     chain.Link(init, update, chain.SHARED),
@@ -107,12 +101,3 @@ def fetchsgd(
     t.stateless(read),
     server_optimizers.server_step(unit, schedule=schedule),
   )
-
-
-def _keep_largest(k):
-  codec = codecs.top_k(k)
-
-  def keep(tree, _, *, keys, **__):
-    return codec.decode(keys.client, codec.encode(keys.client, tree), tree)
-
-  return keep

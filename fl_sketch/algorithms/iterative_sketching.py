@@ -19,8 +19,7 @@ def iterative_sketching(
   :math:`R_t` every round; K = 1 is the paper's single-step scheme.
 
   Options:
-    channel: how updates travel; its fields are options, see `Channel`. The
-      desketch of R is its adjoint.
+    sketch: R, whose desketch is its adjoint.
     server_optimizer: 'momentum' is the extension that the paper names.
 
   Symbols: client_lr eta_local; server_lr eta_global, in practice from 4 b/d to

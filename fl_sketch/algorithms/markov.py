@@ -1,7 +1,5 @@
 """EF21 and CD-Adam: Markov compression, by estimates on both sides."""
 
-from typing import NamedTuple
-
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
@@ -9,17 +7,7 @@ from fl_sketch.rounds import aggregation, chain, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import decoder, markov
 from fl_sketch.rounds.keys import codec_key
-from fl_sketch.utils.types import Tree
-import jax
-import jax.numpy as jnp
 import optax
-
-
-class Estimates(NamedTuple):
-  """Server state of CD-Adam: its estimate, and the clients' copy of it."""
-
-  server: Tree
-  copy: Tree
 
 
 def ef21(
@@ -92,22 +80,18 @@ def cd_adam(
     codec_key(keys.round), payload, params
   )
 
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return Estimates(zeros, zeros)
+  link = markov(codec)
 
-  def change_of_copy(change, state, params=None, *, keys, **_):
-    server = jax.tree.map(jnp.add, state.server, change)
-    key = codec_key(keys.round)
-    payload = codec.encode(key, jax.tree.map(jnp.subtract, server, state.copy))
-    copy = jax.tree.map(jnp.add, state.copy, codec.decode(key, payload, params))
-    return payload, Estimates(server, copy)
+  def change_of_copy(mean, copy, params=None, *, keys, **_):
+    shared = keys._replace(client=keys.round)
+    return link.update_fn(mean, copy, params, keys=shared)
 
   return federated(
     task.gradient(hp),
-    markov(codec),
+    link,
     aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
-    chain.Link(init, change_of_copy, chain.SHARED),
+    optax.trace(1.0),
+    chain.Link(link.init_fn, change_of_copy, chain.SHARED),
     t.broadcast(),
     t.stateless(decode),
     optax.trace(1.0),

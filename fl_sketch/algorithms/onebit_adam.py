@@ -1,6 +1,5 @@
 """1-bit Adam: dense Adam as warm-up, then signs of the momentum, both ways."""
 
-import functools
 from typing import NamedTuple
 
 from fl_sketch import codecs
@@ -68,34 +67,33 @@ def onebit_adam(
     error = comms.PerClient(zeros)
     return State(jnp.int32(0), zeros, error, zeros, comms.bill())
 
-  def dense(comm, grads, state, params, keys, weight):
-    mean, up = comm.stacked_mean(grads, weight)
-    mean = comm.announce(mean)
-    momentum = jax.tree.map(_decay(b1), state.momentum, mean)
-    bill = comms.bill(up, comms.nbytes(mean))
-    return mean, state._replace(momentum=momentum, bill=bill)
-
-  def signs(comm, grads, state, params, keys, weight):
-    add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
-    target = jax.tree.map(add, state.momentum, grads, state.client_error.value)
-    payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
-    read = lambda key, signs: codec.decode(key, signs, params)
-    decoded = jax.vmap(read)(keys.client, payload)
-    mean, up = comm.stacked_mean(payload, weight, decoded, read)
-    server_target = jax.tree.map(jnp.add, mean, state.server_error)
-    message = comm.announce(codec.encode(keys.round, server_target))
-    momentum = codec.decode(keys.round, message, params)
-    return momentum, state._replace(
-      momentum=momentum,
-      client_error=comms.PerClient(jax.tree.map(jnp.subtract, target, decoded)),
-      server_error=jax.tree.map(jnp.subtract, server_target, momentum),
-      bill=comms.bill(up, comms.nbytes(message)),
-    )
-
   def update(grads, state, params=None, *, keys, comm, weight, **_):
-    args = grads, state, params, keys, weight
-    branches = (functools.partial(fn, comm) for fn in (dense, signs))
-    message, new = comm.cond(state.count < warmup, *branches, *args)
+    def dense():
+      mean, up = comm.stacked_mean(grads, weight)
+      mean = comm.announce(mean)
+      momentum = jax.tree.map(_decay(b1), state.momentum, mean)
+      bill = comms.bill(up, comms.nbytes(mean))
+      return mean, state._replace(momentum=momentum, bill=bill)
+
+    def signs():
+      add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
+      error = state.client_error.value
+      target = jax.tree.map(add, state.momentum, grads, error)
+      payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
+      read = lambda key, signs: codec.decode(key, signs, params)
+      decoded = jax.vmap(read)(keys.client, payload)
+      mean, up = comm.stacked_mean(payload, weight, decoded, read)
+      server_target = jax.tree.map(jnp.add, mean, state.server_error)
+      message = comm.announce(codec.encode(keys.round, server_target))
+      momentum = codec.decode(keys.round, message, params)
+      error = jax.tree.map(jnp.subtract, target, decoded)
+      return momentum, state._replace(
+        momentum=momentum, client_error=comms.PerClient(error),
+        server_error=jax.tree.map(jnp.subtract, server_target, momentum),
+        bill=comms.bill(up, comms.nbytes(message)),
+      )  # fmt: skip
+
+    message, new = comm.cond(state.count < warmup, dense, signs)
     return message, new._replace(count=state.count + 1)
 
   return federated(
@@ -119,9 +117,9 @@ def _frozen_adam(warmup, b1, b2, eps) -> chain.Link:
 
   def update(mean, state, params=None, **_):
     warm = state.count < warmup
-    square = jax.tree.map(jnp.square, mean)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
     momentum = optax.tree.where(warm, momentum, mean)
+    square = jax.tree.map(jnp.square, mean)
     mixed = jax.tree.map(_decay(b2), state.variance, square)
     variance = optax.tree.where(warm, mixed, state.variance)
     direction = lambda m, v: jnp.where(v > 0, m / (jnp.sqrt(v) + eps), 0)

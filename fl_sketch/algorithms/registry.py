@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 import inspect
 from typing import Any, NamedTuple
 
-from fl_sketch.algorithms import fedsketch, private
+from fl_sketch.algorithms import fedavg, fedsketch, private
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import demo, fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
 from fl_sketch.algorithms.decentralised import decentralised
-from fl_sketch.algorithms.fedavg import fedavg, fedsgd
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
@@ -23,7 +22,6 @@ from fl_sketch.algorithms.power_sgd import power_sgd
 from fl_sketch.algorithms.preconditioned_sketching import (
   preconditioned_sketching,
 )
-from fl_sketch.algorithms.proximal import feddyn, fednova, fedprox
 from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
@@ -115,11 +113,11 @@ REGISTRY = Algorithms(
 )  # fmt: skip
 register = REGISTRY.register
 
-register(fedsgd, work='gradient')
-register(fedavg)
-register(fedprox, work='task', hyper=('mu',))
-register(feddyn, work='task', hyper=('alpha',))
-register(fednova, work='task', any_optimizer=False)
+register(fedavg.fedsgd, work='gradient')
+register(fedavg.fedavg)
+register(fedavg.fedprox, work='task', hyper=('mu',))
+register(fedavg.feddyn, work='task', hyper=('alpha',))
+register(fedavg.fednova, work='task', any_optimizer=False)
 register(iterative_sketching)
 register(decentralised, full_participation=True)
 register(fedsketch.fedsketch_privix)

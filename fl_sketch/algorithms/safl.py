@@ -38,7 +38,6 @@ def safl(
   :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`.
 
   Options:
-    channel: how updates travel; its fields are options, see `Channel`.
     server_optimizer: ADA, as of `server_step`.
     client_momentum: beta; 0 keeps no state on clients. Ours, not the paper's.
     clip: None, 'client' or 'server'.

@@ -96,10 +96,7 @@ def parsed(text: Any) -> tuple[str, dict[str, Any]]:
       f"server_optimizer={fields.shown(text)} must be a name like 'lion'; "
       'register your own by server_optimizers.register.'
     )
-  try:
-    options = registry.parse_call(text)
-  except ValueError as e:
-    raise ValueError(f'server_optimizer: {e}') from e
+  options = registry.parse_call(text, 'server_optimizer')
   name = options.pop(registry.KIND)
   REGISTRY.check(name, options)
   return name, options

@@ -3,7 +3,7 @@
 A graph is its adjacency matrix, bool[n, n]: symmetric, connected, without self
 loops. A mixing matrix is f64[n, n], symmetric, with rows that sum to 1, and
 multiplies the clients' payloads f64[n, b] from the left. Each function raises
-ValueError if n or the number of steps is too small.
+ValueError if n is too small.
 """
 
 from collections.abc import Iterable
@@ -89,9 +89,3 @@ def metropolis(graph: np.ndarray) -> np.ndarray:
   # 1 minus the row's sum, without its rounding: a complete graph has 1/n.
   excess = np.where(graph, weight[:, None] - mixing, 0).sum(1)
   return mixing + np.diag(weight + excess)
-
-
-def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
-  """Return W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j."""
-  checks.at_least('steps', steps, 0)
-  return np.linalg.matrix_power(mixing, steps)

@@ -52,20 +52,15 @@ def bound(name: str, max_norm: float) -> Defence:
   return Defence(lambda key, message: to_norm(message, max_norm)[0], redo)
 
 
-def gaussian_mechanism(
-  clip_norm: float, noise_multiplier: float, *, name: str = 'clip'
-) -> Defence:
-  """Apply the Gaussian mechanism to one round, all other messages being known.
-
-  The `name` is that of `bound`.
-  """
+def gaussian_mechanism(clip_norm: float, noise_multiplier: float) -> Defence:
+  """Apply the Gaussian mechanism to one round; other messages are known."""
 
   def apply(key, message):
     alone = jax.tree.map(lambda x: x[None], message)
     options = {'max_norm': clip_norm, 'noise_multiplier': noise_multiplier}
-    return sums.privatize_sum(key, alone, jnp.ones(1), bound=name, **options)
+    return sums.privatize_sum(key, alone, jnp.ones(1), bound='clip', **options)
 
-  return Defence(apply, bound(name, clip_norm).redo)
+  return Defence(apply, bound('clip', clip_norm).redo)
 
 
 def top_k(k: int) -> Defence:

@@ -2,8 +2,8 @@
 
 A codec is two pure functions, `encode` and `decode`. What `encode` returns is
 sent, and its bytes are counted. Numbers are read as float32, except by
-`identity` and by `from_sketch` for float64 leaves. A zero tree decodes to zeros
-(except by `shared_sign`), and a NaN to NaN in all numbers that share its scale.
+`identity`. A zero tree decodes to zeros (except by `shared_sign`), and a NaN to
+NaN in all numbers that share its scale.
 
 Error feedback needs a `contraction`: around an unbiased codec with omega > 1
 the residual grows, so wrap that codec in `contract`.
@@ -11,7 +11,7 @@ the residual grows, so wrap that codec in `contract`.
 
 from typing import Any
 
-from fl_sketch.codecs.base import Codec, contract, from_sketch, identity
+from fl_sketch.codecs.base import Codec, contract, identity
 from fl_sketch.codecs.quantized import (
   bfloat16,
   int4,
@@ -33,7 +33,7 @@ from fl_sketch.utils import fields, registry
 __all__ = [
   'make', 'sign', 'eden', 'qsgd', 'bfloat16', 'int8', 'int4', 'top_k',
   'chunked_top_k', 'dct_top_k', 'quantized_top_k', 'rand_k', 'shared_sign',
-  'identity', 'contract', 'from_sketch', 'lloyd_max', 'Codec', 'register',
+  'identity', 'contract', 'lloyd_max', 'Codec', 'register',
   'describe', 'REGISTRY',
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 import dataclasses
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fl_sketch import sketches
 from fl_sketch.sketches.base import Like, leaf_type, wide_type
@@ -122,42 +122,14 @@ class identity(Codec):
 
 
 @dataclasses.dataclass(frozen=True)
-class from_sketch(Codec):
-  """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
-
-  The payload is the operator's table. Raises ValueError if `op` is not linear,
-  or states no alpha.
-
-  >>> from_sketch(sketches.block_cyclic(8)).omega(64)
-  7.0
-  """
-
-  op: sketches.Sketch
-
-  def __post_init__(self):
-    stated = self.op.properties
-    if not stated.linear or stated.alpha is None:
-      raise ValueError(f'{self.op=} must be linear and state an alpha.')
-
-  @property
-  def omega(self):
-    return self.op.properties.alpha
-
-  def encode(self, key, tree):
-    return self.op.sketch(key, tree)
-
-  def decode(self, key, payload, like):
-    return self.op.desketch(key, payload, like)
-
-
-@dataclasses.dataclass(frozen=True)
 class contract(Codec):
   """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
   The payload is the same; error feedback needs it. A biased codec raises
   ValueError.
 
-  >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
+  >>> from fl_sketch.codecs import rand_k
+  >>> contract(rand_k(2)).contraction(8)
   0.25
   """
 
@@ -169,8 +141,7 @@ class contract(Codec):
 
   @property
   def contraction(self):
-    omega = self.codec.omega
-    assert omega is not None  # checked above
+    omega: Any = self.codec.omega  # not None: checked above
     return lambda like: 1 / (1 + omega(like))
 
   def encode(self, key, tree):

@@ -38,15 +38,13 @@ def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
   >>> pack_bits(jnp.array([5, 1, 4095]), 12).tolist()
   [0, 80, 1, 255, 240]
   """
-  places = jnp.arange(bits - 1, -1, -1)
-  return jnp.packbits(codes[:, None] >> places[None] & 1 > 0)
+  return jnp.packbits(codes[:, None] >> _places(bits) & 1 > 0)
 
 
 def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
   """Undo `pack_bits`: int32[n]."""
   rows = jnp.unpackbits(packed, count=n * bits).reshape(n, bits)
-  places = jnp.arange(bits - 1, -1, -1)
-  return (rows.astype(jnp.int32) << places[None]).sum(1, dtype=jnp.int32)
+  return (rows.astype(jnp.int32) << _places(bits)).sum(1, dtype=jnp.int32)
 
 
 def _bits(bound):
@@ -54,4 +52,5 @@ def _bits(bound):
   return next(bits for bits in (2, 4, 8, 16) if bound < 2 ** (bits - 1))
 
 
+_places = lambda bits: jnp.arange(bits - 1, -1, -1)[None]
 _shifts = lambda bits: jnp.arange(0, 8, bits, dtype=jnp.uint8)[None]

@@ -105,12 +105,12 @@ def byzantine_clients(seed: int, population: int, share: float) -> np.ndarray:
 
 def sign_flip(update: Params, key: Key) -> Params:
   """Multiply the update by -10: Damaskinos et al., ICML 2018."""
-  return _scaled(update, -10.0)
+  return optax.tree.scale(-10.0, update)
 
 
 def scale(update: Params, key: Key) -> Params:
   """Multiply the update by 1e12."""
-  return _scaled(update, 1e12)
+  return optax.tree.scale(1e12, update)
 
 
 def noise(update: Params, key: Key) -> Params:
@@ -118,7 +118,8 @@ def noise(update: Params, key: Key) -> Params:
 
   Source: Blanchard et al., NeurIPS 2017, arXiv:1703.02757.
   """
-  return _scaled(optax.tree.random_like(key, update, jax.random.normal), 200.0)
+  z = optax.tree.random_like(key, update, jax.random.normal)
+  return optax.tree.scale(200.0, z)
 
 
 def nan(update: Params, key: Key) -> Params:
@@ -127,7 +128,3 @@ def nan(update: Params, key: Key) -> Params:
 
 
 BEHAVIOURS = {send.__name__: send for send in (sign_flip, noise, scale, nan)}
-
-
-def _scaled(tree, factor):
-  return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)

@@ -88,13 +88,11 @@ def check(
 def _check_range(who: str, name: str, x: np.ndarray):
   """Refuse 64-bit numbers that 32 bits would change beyond rounding."""
   dtype = np.dtype(jax.dtypes.canonicalize_dtype(x.dtype))
-  if x.dtype == dtype or not x.size or x.dtype.kind not in 'iuf':
+  if x.dtype == dtype or x.dtype.kind not in 'iuf':
     return
   limits = np.iinfo(dtype) if x.dtype.kind in 'iu' else np.finfo(dtype)
   finite = x[np.isfinite(x)]
-  if (
-    finite.size and not limits.min <= finite.min() <= finite.max() <= limits.max
-  ):
+  if not ((limits.min <= finite) & (finite <= limits.max)).all():
     raise ValueError(
       f'{who}: {name!r} has numbers beyond {dtype}, in which JAX computes; '
       'subtract an offset, or scale them.'
@@ -115,8 +113,8 @@ def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:
 
 def _kind(x, is_column: bool) -> tuple[np.dtype, tuple[int, ...]]:
   """The dtype and the shape of one sample."""
-  dtype = narrow(x[:0] if x.ndim else x).dtype
-  return np.dtype(np.float32) if is_column else dtype, x.shape[1:]
+  dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+  return np.dtype(np.float32 if is_column else dtype), x.shape[1:]
 
 
 def narrow(x: np.ndarray) -> np.ndarray:
@@ -129,16 +127,14 @@ def narrow(x: np.ndarray) -> np.ndarray:
 def check_finite(arrays: Arrays, partition: Partition | None = None):
   """Check that the floats of clients, or of a test for None, are finite."""
   for name, x in arrays.items():
-    floats = jnp.issubdtype(x.dtype, np.inexact)
-    finite = np.isfinite(x) if floats else np.array(True)
-    if not finite.all():
-      marks = np.asarray(~finite.reshape(len(x), -1).all(1))
-      who = holder(marks, partition)
-      if who is not None:
-        raise ValueError(
-          f'{who}: {name!r} is NaN or infinite in places; remove or replace '
-          'these numbers.'
-        )
+    if not jnp.issubdtype(x.dtype, np.inexact):
+      continue
+    marks = np.asarray(~np.isfinite(x).all(tuple(range(1, x.ndim))))
+    if marks.any() and (who := holder(marks, partition)):
+      raise ValueError(
+        f'{who}: {name!r} is NaN or infinite in places; remove or replace '
+        'these numbers.'
+      )
 
 
 def holder(marks: np.ndarray, partition: Partition | None) -> str | None:

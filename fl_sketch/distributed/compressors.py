@@ -126,8 +126,7 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
       )
     # Signs are no mean, though the step of DeMo.
     options = {**({'signs': False} if name == 'demo' else {}), **options}
-    made = registered(name, 1.0, **options)
-    return lambda params, size: _negative(made(params, size))
+    return registered(name, -1.0, **options)  # up the mean, not down
   op = calls[0] if kinds[:1] == ['sketch'] else None
   codec = calls[-1] if kinds[-1:] == ['codec'] else None
   return lambda params, size: _mean(params, size, op, codec, both_ways)
@@ -188,12 +187,6 @@ def registered(
     return algorithms.make(name, local=lambda _: _work, **made)(hp)
 
   return make
-
-
-def _negative(made: Algorithm) -> Algorithm:
-  """Turn descent at a rate of 1 into the estimate along which it goes."""
-  server = optax.chain(made.server, optax.scale(-1.0))
-  return made._replace(server=optax.with_extra_args_support(server))
 
 
 def _registry(part):

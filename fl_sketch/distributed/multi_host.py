@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from fl_sketch.rounds import peers
-from fl_sketch.utils import progress
+from fl_sketch.utils import checks, progress
 from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import NamedSharding, PartitionSpec as P
@@ -29,10 +29,7 @@ def start(
   process = peers.resolve(coordinator, num_processes, process_id)
   count = process[1]
   if workers is not None:
-    if workers < 1 or workers % (count or 1):
-      raise ValueError(
-        f'{workers=} must be a positive multiple of num_processes={count}.'
-      )
+    checks.count('workers', workers)
     jax.config.update('jax_num_cpu_devices', workers // (count or workers))
   if count != 1:
     peers.connect(*process)

@@ -104,8 +104,14 @@ def train_step(
   axes = mesh.axis_names
   of_worker = jax.value_and_grad(loss, has_aux=has_aux)
 
+  def own(x):  # a worker's key of a shared one
+    if x.dtype == jnp.uint32 and x.shape[-1:] == (2,):  # the same for all
+      raise ValueError('A PRNGKey has no own draws; pass jax.random.key().')
+    is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.random.fold_in(x, lax.axis_index(axes)) if is_key else x
+
   def local(params, state, batch, *shared):
-    shared = jax.tree.map(lambda x: _own(x, axes), shared)
+    shared = jax.tree.map(own, shared)
     place = worker_params(params, state)
     value, grads = of_worker(place, batch, *shared)
     updates, state = tx.update(grads, state, params)
@@ -113,7 +119,7 @@ def train_step(
 
   @jax.jit(donate_argnums=(0, 1) if donate else ())
   def step(params, state, batch, *shared):
-    _check_arrays(params, batch, mesh)
+    _check_batch(batch, mesh)
     specs = state_specs(tx, params, mesh)
     _check_state(tx, params, state, mesh, specs)
     sent = bills.bytes_per_step(tx, params, mesh).by_axis
@@ -130,14 +136,7 @@ def train_step(
   return step
 
 
-def _own(x, axes):
-  """Return a worker's own key of a shared one; other arrays as they are."""
-  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-    return jax.random.fold_in(x, lax.axis_index(axes))
-  return x
-
-
-def _check_arrays(params, batch, mesh):
+def _check_batch(batch, mesh):
   for path, x in jax.tree.leaves_with_path(batch):
     if not x.shape or x.shape[0] % mesh.size:
       raise ValueError(

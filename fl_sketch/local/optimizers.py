@@ -84,7 +84,7 @@ def check(given: str, factory: Any, rate: Any = 0.1) -> None:
 
   try:
     jax.eval_shape(step, jnp.zeros((2, 2)))
-  except (TypeError, ValueError) as e:  # of NumPy, about the name of a dtype
+  except (ArithmeticError, TypeError, ValueError) as e:  # of optax or NumPy
     reason = str(e).partition('\n')[0].removesuffix('.')
     raise ValueError(f'{given} is not supported: {reason}.') from e
 
@@ -124,7 +124,7 @@ def as_optimizer(
   if optimizer is None or isinstance(optimizer, Optimizer):
     return optimizer
   if isinstance(optimizer, str):
-    return make(**registry.parse_call(optimizer))
+    return make(**registry.parse_call(optimizer, REGISTRY.kind))
   if isinstance(optimizer, Mapping):
     return make(**optimizer)
   check(f'local_optimizer={fields.shown(optimizer)}', optimizer)

@@ -140,19 +140,6 @@ class SmoothLeNet(nn.Module):
     return layers.dense(self.num_classes, **options)(h_BxD)
 
 
-def _augmented(key, x_BxHxWxC, pixels):
-  """Mirror and shift each image at random, with zeros beyond its edges."""
-  of_mirror, of_shift = jax.random.split(key)
-  batch, *shape = x_BxHxWxC.shape
-  mirrored = jax.random.bernoulli(of_mirror, shape=(batch, 1, 1, 1))
-  x = jnp.where(mirrored, x_BxHxWxC[:, :, ::-1], x_BxHxWxC)
-  around = (pixels, pixels)
-  x = jnp.pad(x, ((0, 0), around, around, (0, 0)))
-  at = jax.random.randint(of_shift, (batch, 2), 0, 2 * pixels + 1)
-  cut = lambda x, at: jax.lax.dynamic_slice(x, (at[0], at[1], 0), shape)
-  return jax.vmap(cut)(x, at)
-
-
 class ResNet(nn.Module):
   """A residual network whose stages halve the image and double the channels.
 
@@ -168,14 +155,11 @@ class ResNet(nn.Module):
   width: Width = 64  # channels of the first stage
   bottleneck: bool = False  # whether blocks are bottlenecks
   stem_stride: fields.Count = 1  # 2 makes all that follows four times cheaper
-  augment: fields.Size = 0  # pixels of random shifts in training, and mirrors
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
-  def __call__(self, x_BxHxWxC, train: bool = False):
+  def __call__(self, x_BxHxWxC):
     """Return the logits, f32[batch, num_classes]."""
-    if train and self.augment:
-      x_BxHxWxC = _augmented(self.make_rng('dropout'), x_BxHxWxC, self.augment)
     h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)
     h = jax.nn.relu(_norm()(h))
     for i, blocks in enumerate(self.stages):

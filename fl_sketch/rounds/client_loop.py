@@ -66,8 +66,7 @@ def sum_over_lanes(
   """
 
   def term(decoded, weight):
-    add = lambda x: comms.weighted(x, weight)
-    return jax.tree.map(add, decoded), comms.total_weight(weight)
+    return comms.weighted(decoded, weight), comms.total_weight(weight)
 
   def one(lane):
     _, decoded, weight, rest = fn(lane)

@@ -188,15 +188,19 @@ def total_weight(weight: jax.Array) -> jax.Array:
   return weight.astype(jax.dtypes.canonicalize_dtype(jnp.float64)).sum()
 
 
-def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
-  """Multiply a client's leaf by its weight, in f32 or better; 0 x NaN is 0.
+def weighted(tree: Tree, weight: jax.Array) -> Tree:
+  """Multiply a client's leaves by its weight, in f32 or better; 0 x NaN is 0.
 
   A leaf of uint32 stays whole, or is 0 for an absent client.
   """
-  if x.dtype == jnp.uint32:
-    return jnp.where(weight > 0, x, 0)
-  x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-  return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
+
+  def leaf(x):
+    if x.dtype == jnp.uint32:
+      return jnp.where(weight > 0, x, 0)
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return jnp.where(weight > 0, weight.astype(x.dtype) * x, 0)
+
+  return jax.tree.map(leaf, tree)
 
 
 def where_present(tree: Tree, present: jax.Array) -> Tree:

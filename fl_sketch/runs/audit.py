@@ -24,7 +24,7 @@ import numpy as np
 
 _NUMBERS = 64  # parameters of the model
 _UNITS = 2  # clients or samples in a step on average, or a few more
-_MOST = {'size': 32, 'cols': 8, 'rows': 4, 'k': 8, 'local_k': 8}
+_MOST = {'size': 32, 'cols': 8, 'rows': 4, 'k': 8}
 
 
 @checked()

@@ -109,8 +109,8 @@ def assemble(
     test_of_clients=problem.test_of_clients,
   )  # fmt: skip
   exp = reconfigured(exp, config)
-  experiment.check_metric(config, problem, exp.hyper)
-  experiment.check_own_parts(config, exp.hyper, exp.params)
+  if config.keep_best is not None:
+    experiment.check_metric(config, problem, exp.hyper)
   experiment.check_algorithm(config, make(exp.hyper), exp.params)
   experiment.check_interference(exp)
   return exp
@@ -122,7 +122,7 @@ def reconfigured(exp: Experiment, config: Config) -> Experiment:
     config, exp.make, exp.partition, exp.params, exp.test_of_clients
   )
   hyper = method.hyper_of(config, guarantee, exp.hyper.frozen)
-  experiment.check_grid(config, hyper, exp.params)
+  experiment.check_parts(config, hyper, exp.params)
   return exp._replace(config=config, hyper=hyper, guarantee=guarantee)
 
 

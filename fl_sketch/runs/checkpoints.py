@@ -39,7 +39,7 @@ class Checkpoints:
     rounds_done: int,
     state: FedState,
     ledger: traffic.Ledger,
-    rows: client_state.Saved | None = None,
+    rows: client_state.Saved,
   ):
     """Write one checkpoint; every process must call it and writes its part.
 
@@ -59,7 +59,7 @@ class Checkpoints:
     peers.wait_for_all(f'no rows of checkpoint {rounds_done}')
     with files.save_errors(self._folder, advice):
       # First, since rows without the rest of a checkpoint are never read.
-      if rows is not None and rows.rows:
+      if rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
       peers.wait_for_all(f'rows of checkpoint {rounds_done}')
       self._manager.save(rounds_done, args=items, force=True)
@@ -87,11 +87,10 @@ class Checkpoints:
     except Exception as e:
       error = e
     if peers.any_process(error is not None):
-      out_of_memory = MemoryError, jax.errors.JaxRuntimeError
-      if error is not None and isinstance(error, out_of_memory):
-        raise error  # the files may be good
       why = 'another process cannot read it'
       if error is not None:
+        if isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
+          raise error  # the files may be good
         why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
       raise CheckpointError(
         f'{path} cannot be read ({why}). Restore it, or delete it: the same '
@@ -103,7 +102,6 @@ class Checkpoints:
     return Restored(newest, state, ledger, rows)
 
   def _read(self, step: int, state: FedState, empty: traffic.Ledger) -> Any:
-    """Read arrays and counts of a checkpoint, in this process alone."""
     like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     # Orbax's manager would wait for the others, one of which may fail.
     alone = saved_params.this_process()

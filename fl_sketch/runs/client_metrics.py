@@ -5,7 +5,7 @@ client makes of it by `personal_steps` on the samples that it trains on.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import rounds
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
@@ -51,7 +51,7 @@ def _of_model(metrics_fn, exp, mesh):
     totals: dict[str, Any] = {}
     for first in range(0, part.samples, size):
       places = np.arange(first, min(first + size, part.samples))
-      arrays = _samples(exp.held_data, part.take(places))
+      arrays = sampler.fetch(exp.held_data, part.take(places))
       batch = problem.evaluation_size(arrays)
       owners = np.searchsorted(part.offsets, places, side='right') - 1
       arrays['owner'] = owners.astype(np.int32)
@@ -66,38 +66,28 @@ def _of_model(metrics_fn, exp, mesh):
   return evaluate
 
 
-def _samples(arrays, index):
-  return {k: np.asarray(x).take(index, axis=0) for k, x in arrays.items()}
+def _lanes(exp, mesh):
+  """Return lanes: client and first sample of each, samples, lanes on a device.
 
-
-class _Lanes(NamedTuple):
-  """The client slots of an evaluation: each has some samples of a client."""
-
-  client: np.ndarray  # int64[n], of each lane
-  start: np.ndarray  # int64[n], of the samples of a lane in the partition
-  samples: int  # held-out samples of a lane, at most
-  count: int  # lanes on a device at once
-
-  @classmethod
-  def of(cls, exp, mesh) -> '_Lanes':
-    """Cut so that most clients are one lane, which is not mostly padding."""
-    sizes = exp.held_out.sizes
-    usual = int(np.ceil(np.quantile(sizes[sizes > 0], 0.9)))
-    samples = min(usual, problem.evaluation_size(exp.held_data))
-    parts = -(-sizes // samples)
-    client = np.repeat(np.arange(len(sizes)), parts)
-    rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
-    start = exp.held_out.offsets[client] + rank * samples
-    trained = sampler.personal_batches(exp.config, exp.partition, client[:1])
-    model = max(1, comms.nbytes(exp.params))
-    count = min(_most(exp) // (samples + trained.size), _MODELS // model)
-    count = max(1, min(count, -(-len(client) // mesh.size)))
-    return cls(client, start, samples, count)
+  They are cut so that most clients are one lane, which is not mostly padding.
+  """
+  sizes = exp.held_out.sizes
+  usual = int(np.ceil(np.quantile(sizes[sizes > 0], 0.9)))
+  samples = min(usual, problem.evaluation_size(exp.held_data))
+  parts = -(-sizes // samples)
+  client = np.repeat(np.arange(len(sizes)), parts)
+  rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
+  start = exp.held_out.offsets[client] + rank * samples
+  trained = sampler.personal_batches(exp.config, exp.partition, client[:1])
+  model = max(1, comms.nbytes(exp.params))
+  count = min(_most(exp) // (samples + trained.size), _MODELS // model)
+  count = max(1, min(count, -(-len(client) // mesh.size)))
+  return client, start, samples, count
 
 
 def _of_own_models(metrics_fn, exp, mesh):
   """Return evaluate(model) -> metrics of what each client makes of it."""
-  lanes = _Lanes.of(exp, mesh)
+  clients, starts, samples, count = _lanes(exp, mesh)
 
   def work(model, lane):
     (params, hyper), (batches, held, client) = model, lane
@@ -111,15 +101,14 @@ def _of_own_models(metrics_fn, exp, mesh):
 
   def evaluate(model):
     totals: dict[str, Any] = {}
-    for first in range(0, len(lanes.client), lanes.count * mesh.size):
-      some = np.arange(first, first + lanes.count * mesh.size)
-      client = lanes.client.take(some, mode='clip')
+    for first in range(0, len(clients), count * mesh.size):
+      some = np.arange(first, first + count * mesh.size)
+      client = clients.take(some, mode='clip')
       ends = exp.held_out.offsets[client + 1]
-      places = lanes.start.take(some, mode='clip')[:, None]
-      places = places + np.arange(lanes.samples)
-      real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
-      index = exp.held_out.take(np.where(real, places, lanes.start[0]))
-      held = _samples(exp.held_data, index) | {'mask': real}
+      places = starts.take(some, mode='clip')[:, None] + np.arange(samples)
+      real = (places < ends[:, None]) & (some < len(clients))[:, None]
+      index = exp.held_out.take(np.where(real, places, starts[0]))
+      held = sampler.fetch(exp.held_data, index) | {'mask': real}
       drawn = sampler.personal_batches(exp.config, exp.partition, client)
       lane = exp.fetch(exp.data, drawn), held, client.astype(np.int32)
       placed = mesh_lib.place(mesh, lane, P(comms.SHARD))

@@ -49,11 +49,10 @@ def train(
   (8, 8)
 
   Args:
-    model: of flax, equinox or haiku, or parameters and a function: this and
-      the next four are those of `custom.problem`.
+    model: of flax, equinox or haiku, or parameters and a function.
     clients: what each client holds, such as {'x': ..., 'y': ...}.
     test: the same arrays, of examples that no client holds.
-    loss: of outputs and labels.
+    loss: of outputs and labels; see `custom.problem`, also for the others.
     label: name of the labels, if it is not 'y'.
     folder: gets metrics, pictures and checkpoints, from which the same call
       resumes; None keeps no file.

@@ -7,7 +7,6 @@ is D - g, taken to be white and independent over rounds. Ours.
 from collections.abc import Mapping
 import dataclasses
 import itertools
-import math
 import shlex
 from typing import Any, NamedTuple
 
@@ -106,10 +105,9 @@ def advise_gradients(
       checks.at_least(name, checks.count(name, size), 4)
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
   updates = np.asarray(flat(grads))
-  candidates = _candidates(updates, uplink_bytes, downlink_bytes)
-  cosine = lambda c: step_cosine(c.alpha, momentum)
-  choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]
-  return sorted(choices, key=lambda c: (-round(c.cosine, 2), c.up + c.down))
+  choices = _candidates(updates, uplink_bytes, downlink_bytes, momentum)
+  order = lambda c: (-round(c.cosine, 2), c.up + c.down)
+  return sorted(_worthwhile(choices), key=order)
 
 
 def choices_table(choices: list[Choice]) -> str:
@@ -138,9 +136,7 @@ def choice_flags(choice: Choice, config: config_lib.Config) -> str:
   return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
 
 
-def _candidates(
-  updates: np.ndarray, uplink_bytes: int | None, downlink_bytes: int | None
-) -> list[Choice]:
+def _candidates(updates, uplink_bytes, downlink_bytes, momentum):
   """Return tables and coded updates that use the budgets in full."""
   d, choices = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
@@ -156,8 +152,8 @@ def _candidates(
         noise += float((norms * omegas).sum() * d / size)
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
-    sent = _nbytes(*up), _nbytes(*down)
-    choices.append(Choice(op, codec, back, *sent, alpha, math.nan))
+    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha, momentum)
+    choices.append(Choice(op, codec, back, *sent, alpha, cosine))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):
     up = send, _fitting(send, uplink_bytes, d)
@@ -202,11 +198,7 @@ def _worthwhile(choices: list[Choice]) -> list[Choice]:
   return [plain, *(c for c in quiet if not any(beats(o, c) for o in quiet))]
 
 
-def _updates(
-  config: Mapping[str, Any] | config_lib.Config,
-  data_dir: str | None,
-  problem: OwnProblem | None,
-) -> np.ndarray:
+def _updates(config, data_dir, problem) -> np.ndarray:
   """Return updates of the first cohort, f32[clients, d]."""
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)

@@ -11,7 +11,7 @@ from typing import Any
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.models import losses
 from fl_sketch.runs.fields import method, privacy, registries, run
-from fl_sketch.utils import UserError, checks, fields as f, plugins
+from fl_sketch.utils import UserError, checks, fields as f, plugins, registry
 
 # Fields that may differ when a run is resumed: they change no round, except
 # that clients_per_step changes rounding. See `same_run.resumable`.
@@ -60,8 +60,10 @@ class Config(privacy.PrivacyFields):
   @checked()
   def __post_init__(self):
     for name in registries.MAPPINGS:
-      value = registries.normalized(name, getattr(self, name))
-      object.__setattr__(self, name, value)
+      value = getattr(self, name)
+      if name in registries.CALLS and isinstance(value, str):
+        value = registry.parse_call(value, name)
+      object.__setattr__(self, name, registries.not_none(value))
     self.check()
 
   def __repr__(self) -> str:

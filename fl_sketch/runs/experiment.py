@@ -63,10 +63,6 @@ class Experiment(NamedTuple):
       'summary': method.summary(self.config),
     }  # fmt: skip
 
-  def state_shapes(self, population: int = 1) -> rounds.FedState:
-    """Return the shapes of the state before the first round."""
-    return state_shapes(self.make(self.hyper), self.params, population)
-
 
 def state_shapes(
   algorithm: rounds.Algorithm, params: Params = LARGE, population: int = 1
@@ -128,8 +124,12 @@ def check_algorithm(
   )  # fmt: skip
 
 
-def check_own_parts(config: Config, hyper: Hyper, params: Params):
-  """Refuse a sketch or codec of the user's own that reads other shapes."""
+def check_parts(config: Config, hyper: Hyper, params: Params):
+  """Refuse sketches, codecs and noise that do not fit what is sent.
+
+  A sketch or codec of the user's own may read other shapes; rounded correlated
+  noise may exceed the integer grid.
+  """
   sent = params  # by clients, before a codec
   for field, package in method.PACKAGES.items():
     if (part := method.part_of(config, field)) is None:
@@ -139,16 +139,9 @@ def check_own_parts(config: Config, hyper: Hyper, params: Params):
       verification.check_shapes(op, sent)
     if field == 'sketch':
       sent = jax.eval_shape(op.zero_table, params)
-
-
-def check_grid(config: Config, hyper: Hyper, params: Params):
-  """Raise ValueError if rounded correlated noise exceeds the integer grid."""
   release = privacy_plan.release_of(config)
   if not isinstance(release, CentralRelease) or not release.correlation:
     return
-  sent, sketch = params, method.part_of(config, 'sketch')
-  if sketch is not None:
-    sent = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
   if jnp.isnan(release.with_hyper(hyper).grid(sent).step):
     raise ValueError(
       f'noise_multiplier={hyper.noise_multiplier:.4g} leaves no room to round '
@@ -160,8 +153,7 @@ def check_grid(config: Config, hyper: Hyper, params: Params):
 
 def check_metric(config: Config, problem: Problem, hyper: Hyper):
   """Raise ConfigError if no row has the metric of `config.keep_best`."""
-  if config.keep_best is None:
-    return
+  assert config.keep_best is not None
   batch = {k: x[0] for k, x in problem.test.items()}
   metrics_fn = with_hyper(problem.metrics_fn, hyper)
   sums = jax.eval_shape(metrics_fn, problem.params, batch)
@@ -185,7 +177,7 @@ def check_interference(exp: Experiment):
     return
   config, alone = exp.config, mesh.cohort_mesh(1)
   fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
-  state = exp.state_shapes(config.population)
+  state = state_shapes(exp.make(exp.hyper), exp.params, config.population)
   cohort = exp.sample(0, 0)._replace(outcome=None)
   key = jax.eval_shape(lambda: jax.random.key(0))
   secret = jax.eval_shape(lambda: generators.known_roots(config.noise_seed)[0])

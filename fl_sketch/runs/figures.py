@@ -153,27 +153,12 @@ def new_figure(width: float, height: float) -> Any:
   return figure.Figure(figsize=(width, height), layout='constrained')
 
 
-def new_axes(x_label: str, y_label: str) -> Any:
-  """Create a figure and return its axes."""
-  ax = new_figure(6, 3.8).add_subplot()
-  ax.set(xlabel=x_label, ylabel=y_label)
-  _dress(ax)
-  return ax
-
-
-def _dress(ax: Any) -> None:
-  ax.spines[['top', 'right']].set_visible(False)
-  ax.grid(color='0.9')
-  ax.set_axisbelow(True)
-
-
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
   """Draw panels, up to `columns` in a row, as a figure of matplotlib."""
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
   lines = [line for panel in panels for line in panel.lines]
-  named = lambda panel: {y for line in panel.lines for y in _names(line.y)}
-  names = [named(panel) for panel in panels]
+  names = [{y for line in p.lines for y in _names(line.y)} for p in panels]
   width, height = (5.4, 3.2) if columns == 1 else (3.4 * columns, 2.6)
   longest = max((len(name) for some in names for name in some), default=0)
   width = max(width, 3.2 * columns + 0.06 * longest)
@@ -184,7 +169,9 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
     ax.remove()
   look_of = looks(line.family or line.label for line in lines)
   for ax, panel in zip(axes.flat, panels, strict=False):
-    _dress(ax)
+    ax.spines[['top', 'right']].set_visible(False)
+    ax.grid(color='0.9')
+    ax.set_axisbelow(True)
     for line in panel.lines:
       marked = len(line.x) <= _FEW or len(look_of) > 8
       _plot(ax, line, look_of[line.family or line.label], marked)

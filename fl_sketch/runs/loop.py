@@ -124,13 +124,9 @@ def play(
 ) -> int:
   """Play the rounds of a run, or of points of a sweep; return rounds done.
 
-  Args:
-    player: its state is that after `done` rounds.
-    config: says when to evaluate and to save.
-    enter: (first round, cohorts, metrics, whether to evaluate) logs a dispatch.
-    stopped: whether to end before the next dispatch.
-    save: (rounds done) writes a checkpoint.
-    done: rounds that have been played before.
+  The state of `player` is that after `done` rounds. `enter` logs a dispatch:
+  (first round, cohorts, metrics, whether to evaluate). `save` writes a
+  checkpoint: (rounds done). `stopped` ends before the next dispatch.
   """
   pending = None
   while done < config.rounds and not stopped():
@@ -245,7 +241,6 @@ class _Run:
     return Result(state, self.row, finished, left_out, metrics)
 
   def save(self, done: int):
-    """Write a checkpoint."""
     if self.keeps_files:
       state, rows = self.player.state, self.player.client_state
       self.store.save(done, state, self.log.ledger, rows.saved(state))

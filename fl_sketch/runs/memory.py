@@ -88,19 +88,16 @@ def shortfalls(memory: Memory, have: Available) -> list[str]:
 
 
 def fitted(
-  exp: Experiment,
-  mesh: Mesh,
-  run: program_lib.Program,
-  have: Available | None = None,
+  exp: Experiment, mesh: Mesh, run: program_lib.Program
 ) -> program_lib.Program:
   """Return the program of a run that fits the memory, `run` if it does.
 
   With ``clients_per_step=0`` an accelerator trains all its clients at once.
   Where they do not fit, it trains chunks of a quarter of them, and so on. A
   private run does not: the rounding of released rounds must not depend on the
-  machine. Raises TooLargeError. `have`: default as of the machine.
+  machine. Raises TooLargeError.
   """
-  have = available(mesh.local_devices[0]) if have is None else have
+  have = available(mesh.local_devices[0])
   may_cut = exp.clients_per_step is None and exp.config.clients_per_step == 0
   may_cut &= exp.guarantee is None
   slots = run.args[2].ids.shape[-1] // mesh.size  # of a cohort

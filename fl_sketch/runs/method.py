@@ -26,8 +26,7 @@ def hyper_of(
   noise = config.noise_multiplier
   if guarantee is not None:
     noise = guarantee.noise_multiplier
-  budget = privacy_plan.metrics_budget(config)
-  if budget is not None and noise is not None:
+  if noise is not None and (budget := privacy_plan.metrics_budget(config)):
     noise = budget.of_updates(noise)
   number = lambda x: None if x is None else jnp.float32(x)
   options = {
@@ -77,7 +76,9 @@ def algorithm(
 
 def algorithm_options(config: Config) -> dict[str, Any]:
   """Return the arguments of `algorithms.make`, but for the local work's."""
-  poisson = config.batch_order == 'poisson'
+  poisson, rule = config.batch_order == 'poisson', None
+  if config.robust is not None and config.groups is not None:
+    rule = robust.Rule(config.robust, config.groups)
   options = {
     'local_steps': config.local_steps,
     'population': config.population,
@@ -89,12 +90,14 @@ def algorithm_options(config: Config) -> dict[str, Any]:
     'codec': part_of(config, 'codec'),
     'downlink_codec': part_of(config, 'downlink_codec'),
     'schedule': _server_schedule(config),
-    'robust': _robust(config),
-    'lora_scale': _lora_scale(config),
+    'robust': rule,
     'privacy': privacy_plan.release_of(config),
     **_server_optimizer(config),
     **(config.options or {}),
   }
+  if config.lora and 'lora_scale' in algorithms.options(config.algorithm):
+    rank, alpha = config.lora['rank'], config.lora.get('alpha')
+    options['lora_scale'] = lora.scale_of(rank, alpha)
   return given(**options)
 
 
@@ -126,19 +129,6 @@ def _server_schedule(config: Config) -> optax.Schedule | None:
   if config.server_schedule is not None:
     return schedules.make(rounds=config.rounds, **config.server_schedule)
   return None
-
-
-def _robust(config: Config) -> robust.Rule | None:
-  if config.robust is None or config.groups is None:
-    return None
-  return robust.Rule(config.robust, config.groups)
-
-
-def _lora_scale(config: Config) -> float | None:
-  takes = algorithms.options(config.algorithm)
-  if config.lora is None or 'lora_scale' not in takes:
-    return None
-  return lora.scale_of(config.lora['rank'], config.lora.get('alpha'))
 
 
 def client_schedule(config: Config) -> rounds.Schedule | None:

@@ -11,6 +11,7 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import cohort_step, mesh as mesh_lib, server_step
 from fl_sketch.runs import (
   Experiment,
+  experiment,
   memory as memory_lib,
   program as program_lib,
 )
@@ -85,7 +86,8 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> tuple[list, list]:
   cohort_fn = cohort_step(exp.make, mesh, fetch=exp.fetch, clients_per_step=1)
   server_fn = server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
-  state = exp.state_shapes(exp.config.population)
+  algorithm, population = exp.make(exp.hyper), exp.config.population
+  state = experiment.state_shapes(algorithm, exp.params, population)
   cohort = program_lib.drawn(exp, mesh)
   secret = _known_secret(exp)
   noise = secret and secret.noise_key

@@ -24,9 +24,6 @@ class Player(Protocol):
 
   state: rounds.FedState  # after the rounds played
 
-  def start(self, secret: Any, /):
-    """Begin, once the state is restored, with the secret of a private run."""
-
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], Tree]:
     """Play a dispatch of rounds after `done` of them.
 
@@ -44,6 +41,9 @@ class RunPlayer(Player, Protocol):
   """A player of one run, whose state `loop.train` saves and restores."""
 
   client_state: client_state.OnDevice | client_state.OnHost
+
+  def start(self, secret: Any, /):
+    """Begin, once the state is restored, with the secret of a private run."""
 
   def close(self):
     """End what runs beside the rounds."""

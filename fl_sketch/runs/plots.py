@@ -126,12 +126,11 @@ def _client_lines(rows: Sequence[Row], name: str) -> list[Line]:
     start = f'{prefix}_{name}_'
     logged = [row for row in rows if start + 'mean' in row]
     if logged:
-      stats = 'mean', 'q10', 'q90', 'worst_decile'
-      of = [[row[start + stat] for row in logged] for stat in stats]
-      at = [row['round'] for row in logged]
-      lines.append(Line(label, at, *of[:3]))
-      tenth = f'{label}, worst tenth'
-      lines.append(Line(tenth, at, of[3], family=label, variant=1))
+      names = 'mean', 'q10', 'q90', 'worst_decile'
+      mean, low, high, worst = ([r[start + n] for r in logged] for n in names)
+      x, tenth = [row['round'] for row in logged], f'{label}, worst tenth'
+      lines.append(Line(label, x, mean, low, high))
+      lines.append(Line(tenth, x, worst, family=label, variant=1))
   return lines
 
 
@@ -234,10 +233,11 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
   algorithms = [config.get('algorithm') or '' for config in configs]
   labels = labels or _labels(configs, folders, algorithms)
   distinct = len({*algorithms}) == len(algorithms)
-  families = algorithms if distinct else [''] * len(algorithms)
-  rows = [[_read_rows(folder) for folder in same] for same in folders]
-  columns = labels, folders, rows, configs, families
-  return [Group(*each) for each in zip(*columns, strict=True)]
+  columns = labels, folders, configs, algorithms
+  return [
+    Group(label, same, [*map(_read_rows, same)], config, algorithm * distinct)
+    for label, same, config, algorithm in zip(*columns, strict=True)
+  ]
 
 
 def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
@@ -280,7 +280,8 @@ def draw_labels(
   counts = np.stack([np.bincount(y, minlength=num_classes) for y in held])
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
   order = np.lexsort((-shares.max(1), shares.argmax(1)))
-  axes = figures.new_axes('clients, sorted by commonest label', 'label')
+  axes = figures.new_figure(6, 3.8).add_subplot()
+  axes.set(xlabel='clients, sorted by commonest label', ylabel='label')
   image = axes.imshow(
     shares[order].T, aspect='auto', interpolation='nearest', cmap='YlGnBu'
   )

@@ -53,14 +53,14 @@ class PrivacyGuarantee(NamedTuple):
     if self.correlation is None:
       steps = tuple(self.steps_per_round * r for r in rounds)
       return list(_curve(mechanism, steps, **options))
-    spec = {
-      'adjacency': mechanism.adjacency,
-      'releases_per_step': mechanism.releases_per_step,
-    }
-    of_rounds = functools.partial(
-      self.correlation.mechanism, self.stated_multiplier, **spec
-    )
-    return [_epsilon(of_rounds(count), **options) for count in rounds]
+    mechanisms = (
+      self.correlation.mechanism(
+        self.stated_multiplier, count, adjacency=mechanism.adjacency,
+        releases_per_step=mechanism.releases_per_step,
+      )
+      for count in rounds
+    )  # fmt: skip
+    return [_epsilon(each, **options) for each in mechanisms]
 
 
 def release_of(config: Config) -> private_mean.Release | None:

@@ -78,12 +78,18 @@ def quadratics(
 
 def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Load the problem of a config; see `runs.build`."""
+  options = dict(config.dataset_options or {})
+  others = {**options, **(config.model_options or {})}
+  has_words = others.keys() & {'tokenizer', 'letters', 'vocab_size'}
+  if config.dataset in text.NAMES and config.pretrained and not has_words:
+    options.pop('tokens', None)  # the file says which tokens
+    options['tokenizer'] = config.pretrained
   dataset = REGISTRY.make(
     config.dataset,
     population=config.population,
     seed=config.seed,
     data_dir=data_dir,
-    **_dataset_options(config),
+    **options,
   )
   if isinstance(dataset, Problem):
     check_unused(config)
@@ -126,17 +132,6 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     partition=dataset.partition, held_out=held_out, model=module,
     tokenizer=dataset.tokenizer, test_of_clients=held_out is not None,
   )  # fmt: skip
-
-
-def _dataset_options(config: Config) -> dict[str, Any]:
-  """Return the options of the data; texts have the words of `pretrained`."""
-  options = dict(config.dataset_options or {})
-  others = {**options, **(config.model_options or {})}
-  has_words = others.keys() & {'tokenizer', 'letters', 'vocab_size'}
-  if config.dataset in text.NAMES and config.pretrained and not has_words:
-    options.pop('tokens', None)  # the file says which tokens
-    options['tokenizer'] = config.pretrained
-  return options
 
 
 def _first_params(

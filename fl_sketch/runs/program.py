@@ -8,7 +8,7 @@ from fl_sketch.data import availability, store
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import Hyper
-from fl_sketch.runs import Experiment, client_state, log
+from fl_sketch.runs import Experiment, client_state, experiment, log
 from fl_sketch.utils import UserError
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -50,7 +50,8 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
 
   `args` are those of a single process: several use layouts of `cohort_feed`.
   """
-  config, one = exp.config, exp.state_shapes()
+  config = exp.config
+  one = experiment.state_shapes(exp.make(exp.hyper), exp.params)
   where = decide(exp, mesh, client_state.leaves(one))
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'

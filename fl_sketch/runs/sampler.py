@@ -59,13 +59,13 @@ def selection(
   config: Config, number: int, seed: seeding.Root
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   """Draw a round's clients: ids, weights (0: failed) and outcomes or None."""
-  options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(config)}
-  if config.sampling == 'poisson':
-    options['probability'] = config.sampling_probability
-  elif config.sampling == 'random_allocation':
-    options['epoch_rounds'] = config.allocation_rounds
-  else:
-    options = {'cohort': config.selected}
+  options: dict[str, Any] = {'cohort': config.selected}
+  if config.sampling in ('poisson', 'random_allocation'):
+    options = {'max_cohort': privacy_plan.max_cohort(config)}
+    if config.sampling == 'poisson':
+      options['probability'] = config.sampling_probability
+    else:
+      options['epoch_rounds'] = config.allocation_rounds
   rule = cohorts.KINDS[config.sampling]
   ids, weight = rule(seed, number, config.population, **options)
   if not availability.in_force(config):
@@ -106,10 +106,10 @@ def fetch_of(config: Config, partition: Partition) -> Fetch:
   """Return (data, indices) -> samples, with a mask if some are padding."""
   ragged = config.batch_size == 0 and partition.smallest < partition.largest
   padded = ragged or config.batch_order in ('mask', 'poisson')
-  return _fetch_with_mask if padded else _fetch
+  return _fetch_with_mask if padded else fetch
 
 
-def _fetch(data: Batch, index: Indices) -> dict[str, Any]:
+def fetch(data: Batch, index: Indices) -> dict[str, Any]:
   """Return samples by index; `data` lies on the device, or in host memory."""
   # On the host `take` is twice as fast as indexing; a memmap becomes an array.
   return {
@@ -122,7 +122,7 @@ def _fetch(data: Batch, index: Indices) -> dict[str, Any]:
 
 def _fetch_with_mask(data: Batch, index: Indices) -> dict[str, Any]:
   """Return samples by index, with a mask: an index of -1 is padding."""
-  return _fetch(data, index.clip(0)) | {'mask': index >= 0}
+  return fetch(data, index.clip(0)) | {'mask': index >= 0}
 
 
 def split(

@@ -13,7 +13,7 @@ from fl_sketch.runs import config as config_lib, log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.program import program
-from fl_sketch.utils import progress as progress_lib, seeding
+from fl_sketch.utils import progress as progress_lib
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -80,10 +80,9 @@ class SweepProgram:
   def points_that_fit(self, exp: Experiment) -> int:
     """Return how many points fit a device's memory in a round, at least 1."""
     one = [exp]
-    step = self.step(one)
-    key, seed = self.key(one), 0 if self._private else None
-    cohorts, _ = self.cohorts(one, 0, [seed])
-    args = *self.start(one), cohorts, key, self.data, self._run.args[-1]
+    step, *state, key = self.begin(one)
+    cohorts, _ = self.cohorts(one, 0, [0 if self._private else None])
+    args = *state, cohorts, key, self.data, self._run.args[-1]
     used = step.lower(*args).compile().memory_analysis()
     each = used.temp_size_in_bytes + used.argument_size_in_bytes
     each += used.output_size_in_bytes - (data := comms.nbytes(self.data))
@@ -103,8 +102,7 @@ class SweepProgram:
     The first `count` have results; the others are padding.
     """
     begun = time.monotonic()
-    player = Points(self, exps, count)
-    player.start(secrets)
+    player = Points(self, exps, count, secrets)
     tracks = [_Track(exp) for exp in exps[:count]]
 
     def enter(first, cohorts, metrics, evaluate):
@@ -128,21 +126,24 @@ class SweepProgram:
       for t, params in zip(tracks, player.params(), strict=False)
     ]
 
-  def step(self, exps):
-    """Jit a dispatch for all points, which may share cohorts and key."""
+  def begin(self, exps):
+    """Jit a dispatch; return it, hyperparameters, first states, root keys.
+
+    Those of several points are stacked, but for what the points share.
+    """
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
     axes = self._of_hyper, 0, *shared, None, 0 if self._private else None
-    return self._jitted(self._run.fn, len(exps), axes, donate_argnums=1)
-
-  def start(self, exps):
-    """Return hyperparameters and first states of the points, stacked."""
+    step = self._jitted(self._run.fn, len(exps), axes, donate_argnums=1)
+    keys = [jax.random.key(exp.config.key_seed) for exp in exps]
+    key = keys[0] if self._one_key else _stacked(keys, jnp)
     distinct = exps[:1] if self._of_hyper.frozen is None else exps
     frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
     pairs = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
     hyper, params = _stacked(pairs, jnp)
-    starts = mesh_lib.place(self.mesh, (hyper._replace(frozen=frozen), params))
+    starts = hyper._replace(frozen=frozen), params, key
+    hyper, params, key = mesh_lib.place(self.mesh, starts)
     init = self._jitted(self._run.init, len(exps), (self._of_hyper, 0))
-    return starts[0], init(*starts)._replace(params=starts[1])
+    return step, hyper, init(hyper, params)._replace(params=params), key
 
   def _jitted(self, fn, points, axes, **options):
     """Return a jitted function of one point, or vmapped; cached by number."""
@@ -151,12 +152,6 @@ class SweepProgram:
     if (fn, points) not in self._programs:
       self._programs[fn, points] = jax.jit(jax.vmap(fn, axes), **options)
     return self._programs[fn, points]
-
-  def key(self, exps):
-    """Return the root keys of the points on the mesh, one if they share it."""
-    distinct = exps[:1] if self._one_key else exps
-    keys = [jax.random.key(exp.config.key_seed) for exp in distinct]
-    return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def cohorts(self, exps, done, seeds):
     """Return the cohorts of a dispatch: on the mesh, and by point on host."""
@@ -179,19 +174,20 @@ class SweepProgram:
 class Points:
   """Runs of one program at once; those after the first `count` are padding."""
 
-  def __init__(self, program: SweepProgram, exps: list[Experiment], count: int):
+  def __init__(
+    self,
+    program: SweepProgram,
+    exps: list[Experiment],
+    count: int,
+    secrets: list[generators.Roots] | None,
+  ):
     self._program, self._exps, self._count = program, exps, count
-    self._step, self._key = program.step(exps), program.key(exps)
-    self._hyper, self.state = program.start(exps)
-    self._noise_keys: jax.Array | None = None  # of private runs
-    self._seeds: list[seeding.Root | None] = [None] * len(exps)
-
-  def start(self, secrets: list[generators.Roots] | None):
-    """Set the secrets of private runs."""
+    self._step, self._hyper, self.state, self._key = program.begin(exps)
+    noise, self._seeds = None, [None] * len(exps)
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
-      self._noise_keys = mesh_lib.place(self._program.mesh, noise)
       self._seeds = [s.sampling_seed for s in secrets]
+    self._noise_keys = mesh_lib.place(program.mesh, noise)
 
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], Tree]:
     """Play a dispatch of rounds of all runs."""
@@ -222,7 +218,6 @@ class _Track:
     self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
   def enter(self, cohort, metrics):
-    """Add the record of one more round."""
     if self.diverged:
       return
     # The training loss has no noise: stopping a private run by it would leak.
@@ -236,7 +231,6 @@ class _Track:
     self.diverged = not finite
 
   def evaluated(self, row):
-    """Add test metrics to the record of the last round."""
     if self.diverged:
       return
     self.diverged = not all(math.isfinite(v) for v in row.values())

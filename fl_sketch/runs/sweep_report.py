@@ -125,7 +125,8 @@ def draw(rows: list[Row]) -> Any:
     key = json.dumps([setting.values[name] for name in shown])
     best.setdefault(key, setting)
   if len(best) < math.prod(len(varied[name]) for name in shown):
-    return figures.draw([_cloud(name, metric, ranking) for name in varied])
+    named = {'': ranking}
+    return figures.draw([_panel(x, metric, named, points=True) for x in varied])
   ordered = sorted(best.values(), key=lambda s: xs.index(s.values[field]))
   curves = {
     f'{name}={metrics.shown(v)}': [s for s in ordered if s.values[name] == v]
@@ -156,28 +157,18 @@ def _panel(
   field: str, metric: str, by_label: dict[str, list[Setting]], points=False
 ) -> Panel:
   """Plot means of settings against a field, with their standard errors."""
-  lines, numbers = [], set()
-  for i, (label, some) in enumerate(by_label.items()):
+  lines, numbers = [], []
+  for label, some in by_label.items():
     values = [s.values[field] for s in some]
     if _are_numbers(values):
-      numbers |= {*values}
+      numbers += values
     else:
       values = [metrics.shown(v) for v in values]
     means, errors = np.array([(s.mean, s.error) for s in some]).T
     ends = means - errors, means + errors
-    fill = i if points else 0
-    lines.append(Line(label, values, means, *ends, variant=fill, points=points))
+    lines.append(Line(label, values, means, *ends, points=points))
   # Rates, and what varies widely.
   log = figures.is_wide(numbers) and (
     field.endswith('_lr') or 10 * min(numbers) < max(numbers)
   )
   return Panel(field, metric, lines, x_scale='log' if log else 'linear')
-
-
-def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
-  """Return a panel of points; those that diverged are at the worst value."""
-  finite = [s for s in ranking if not math.isnan(s.mean)]
-  worst = {'mean': finite[-1].mean, 'error': math.nan}
-  lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
-  named = {'finite': finite, 'diverged': lost} if lost else {'': finite}
-  return _panel(field, metric, named, points=True)

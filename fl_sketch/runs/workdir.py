@@ -32,7 +32,7 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
   """Whether the folder has rows and the summary of a run of so many rounds."""
   folder = pathlib.Path(folder)
   summary = same_run.read(folder / 'summary.json', 'a summary') or {}
-  return has_rows(folder) and summary.get('round') == rounds - 1
+  return summary.get('round') == rounds - 1 and has_rows(folder)
 
 
 def has_rows(folder: pathlib.Path) -> bool:

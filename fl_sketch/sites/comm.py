@@ -50,11 +50,6 @@ def zeros(shapes: Tree) -> Tree:
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
-def weighted(tree: Tree, weight: jax.Array) -> Tree:
-  """Multiply what is decoded of a client by its weight."""
-  return jax.tree.map(lambda x: comms.weighted(x, weight), tree)
-
-
 @dataclasses.dataclass
 class ReachedError(Exception):
   """Raised to end tracing at a chosen exchange; carries the payload."""
@@ -102,7 +97,7 @@ class SiteComm(comms.Comm):
       raise ReachedError(one, decode)
     if self._sums is not None and number < len(self._sums):
       return self._sums[number]
-    term = lambda key, x: weighted(decode(key, x), jnp.float32(1))
+    term = lambda key, x: comms.weighted(decode(key, x), jnp.float32(1))
     return zeros(jax.eval_shape(term, jax.random.key(0), one))
 
   def sum(self, tree):

@@ -11,14 +11,7 @@ from typing import NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
-from fl_sketch.sites.comm import (
-  Exchange,
-  Facts,
-  ReachedError,
-  SiteComm,
-  weighted,
-  zeros,
-)
+from fl_sketch.sites.comm import Exchange, Facts, ReachedError, SiteComm, zeros
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -158,7 +151,7 @@ class Programs:
       return payload, None
     keys = keys_lib.for_client(keys, jnp.int32(0))
     decoded = algorithm.decode(keys, payload, params)
-    return payload, weighted(decoded, jnp.float32(1))
+    return payload, comms.weighted(decoded, jnp.float32(1))
 
   def _algorithm(self, hp, state) -> rounds.Algorithm:
     schedule = self._schedule
@@ -284,7 +277,7 @@ class Programs:
         decoded = reached.decode(keys.client, payload)
     finite &= client_step.all_finite(decoded)
     norm = optax.tree.norm(decoded)
-    return weighted(decoded, weight), finite | self.private, norm
+    return comms.weighted(decoded, weight), finite | self.private, norm
 
   def _answer(
     self, hp, key, facts, state, sums, announcements, noise_key, ids, weight

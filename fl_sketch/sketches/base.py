@@ -149,15 +149,6 @@ def cut(values: jax.Array, spans: Sequence[Span]) -> list[jax.Array]:
   return [values[s.start : s.start + s.size].astype(s.dtype) for s in spans]
 
 
-def split(
-  values: jax.Array, types: Sequence[jax.ShapeDtypeStruct]
-) -> list[jax.Array]:
-  """Cut a vector into arrays of some shapes and dtypes."""
-  parts = jnp.split(values, np.cumsum([t.size for t in types])[:-1])
-  shaped = lambda part, t: part.reshape(t.shape).astype(t.dtype)
-  return list(map(shaped, parts, types))
-
-
 def _walk(types, dtype) -> list[tuple[list[int], Span]]:
   """Return (indices of leaves, span) of each run; empty leaves are left out."""
   sizes = {i: t.size for i, t in enumerate(types) if t.size}
@@ -287,7 +278,9 @@ def desketch_leaves(
     estimates = op.desketch_spans(key, table, spans, vector)
     out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
     for (group, _), values in zip(walk, estimates, strict=True):
-      out |= zip(group, split(values, [types[i] for i in group]), strict=True)
+      parts = jnp.split(values, np.cumsum([types[i].size for i in group])[:-1])
+      for i, part in zip(group, parts, strict=True):
+        out[i] = part.reshape(types[i].shape).astype(types[i].dtype)
     return list(out.values())
 
   return _in_lanes(op, vector, whole)(key, table)

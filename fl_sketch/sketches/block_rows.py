@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fl_sketch.sketches import hadamard, hashing, primitives
+from fl_sketch.sketches.signs import signed
 from fl_sketch.utils.types import Key
 import jax
 from jax import lax
@@ -120,11 +121,6 @@ def _draws(key, plan) -> _Draws:
 def _signs(key) -> list[Callable[[ArrayLike, jax.Array], jax.Array]]:
   """Build two functions (first coordinate, numbers) -> with random signs."""
   # With one for both transforms the second would undo the first: H S S H = 1.
-
-  def signed(seed, start, x):
-    counter = jnp.uint32(start) + jnp.arange(x.size, dtype=jnp.uint32)
-    return hashing.flip(x, hashing.word(counter, seed).reshape(x.shape), 0)
-
   return [partial(signed, seed) for seed in hashing.seeds(key, 2, hashing.SIGN)]
 
 

@@ -187,10 +187,10 @@ class sparse_embedding(base.SizedSketch):
   def __post_init__(self):
     super().__post_init__()
     size, sparsity = self.size, self.sparsity
-    if sparsity > size:
-      raise ValueError(f'{sparsity=} exceeds {size=}; use a smaller one.')
-    if self.kind == 'II' and size % sparsity:
-      raise ValueError(f'{sparsity=} must divide {size=}.')
+    if sparsity > size or (self.kind == 'II' and size % sparsity):
+      raise ValueError(
+        f'{sparsity=} must divide {size=}, or with kind I be less.'
+      )
 
   def alpha(self, d):
     return (d - 1) / self.size

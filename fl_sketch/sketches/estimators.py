@@ -2,21 +2,18 @@
 
 PRIVIX of Haddadpour et al. (arXiv:2008.04975) is `count_sketch(rows, cols,
 combine='median').desketch`. The functions take any operator with a linear
-sketch and one array for a table.
-
-HEAPRIX between machines: clients send tables, and the server the
-`heavy_support` of their mean. Clients answer with their values there (`gather`)
-and a table by fold_in(key, FRESH). The server subtracts the sketch of the mean
-values, as a tree (`scatter`), and desketches the rest.
+sketch and one array for a table. `fedsketch_heaprix` is HEAPRIX among clients.
 """
 
-from fl_sketch.sketches import base, hashing, primitives
+from typing import Any
+
+from fl_sketch.sketches import base, hashing, primitives, sampling
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+_VECTOR: Any = sampling.identity()  # flattens a tree, and needs no key
 FILL = 1  # folded into the key: the random coordinates of a support
 FRESH = 2  # folded into the key: the second hash functions of HEAPRIX
 
@@ -35,7 +32,6 @@ def l2_norm(table: Table) -> jax.Array:
   The table is [rows, cols], or [size] for one row, and may be complex. A table
   that is not one array raises TypeError.
   """
-  _check_table(table)
   sizes = jnp.atleast_2d(jnp.abs(table))
   sizes = sizes.astype(jnp.result_type(sizes, jnp.float32))
   scale = primitives.scale_of(sizes)
@@ -51,7 +47,7 @@ def gather(tree: Tree, support: jax.Array) -> jax.Array:
   >>> gather({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
   """
-  return _vector(tree)[support]
+  return _VECTOR.sketch(None, tree)[support]
 
 
 def scatter(like: Tree, support: jax.Array, values: jax.Array) -> Tree:
@@ -65,10 +61,9 @@ def scatter(like: Tree, support: jax.Array, values: jax.Array) -> Tree:
   """
   if jnp.shape(values) != jnp.shape(support):
     raise ValueError(f'{jnp.shape(values)=} must be {jnp.shape(support)}.')
-  flat = jnp.zeros_like(base.vector_type(like))
+  flat = _VECTOR.zero_table(like)
   flat = flat.at[support].set(jnp.asarray(values, flat.dtype))
-  types, treedef = jax.tree.flatten(jax.tree.map(base.leaf_type, like))
-  return treedef.unflatten(base.split(flat, types))
+  return _VECTOR.desketch(None, flat, like)
 
 
 def heavy_support(
@@ -89,8 +84,8 @@ def heavy_support(
   >>> heavy_support(op, key, op.sketch(key, x), x, 1)
   Array([1], dtype=int32)
 
-  Raises TypeError unless the table is one array, ValueError unless 1 <= k <= d,
-  the table fits, and `op` keeps norms: E||S x||^2 = ||x||^2 in every row.
+  Raises ValueError unless 1 <= k <= d, the table is one array that fits, and
+  `op` keeps norms: E||S x||^2 = ||x||^2 in every row.
 
   Source: Haddadpour et al. (arXiv:2008.04975), Algorithm 3, after Ivkin et al.
   (NeurIPS 2019, arXiv:1903.04488).
@@ -151,17 +146,15 @@ def heaprix(
 
 
 def _heavy(op, key, table, like, k):
-  _check_table(table)
   stated = op.properties
-  same_norm = stated.adjoint_scale == 1 and table.ndim == 1
+  same_norm = stated.adjoint_scale == 1 and jnp.ndim(table) == 1
   if stated.name != 'count_sketch' and not same_norm:
     raise ValueError(
-      f'{stated.name} with {table.shape=} does not keep norms; use '
+      f'{stated.name} with {jnp.shape(table)=} does not keep norms; use '
       'count_sketch or an operator with one axis and adjoint_scale=1.'
     )
   fields.check_option('k', k, fields.Count)
-  d = base.vector_type(like).size
-  if k > d:
+  if k > (d := base.dimension(like)):
     raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')
   g = op.desketch(key, table, jax.tree.map(base.wide_type, like))
   return _select(key, table, g, int(k))
@@ -170,7 +163,7 @@ def _heavy(op, key, table, like, k):
 # Without `jit` the loops of `hashing` would be compiled at every call.
 @jax.jit(static_argnums=3)
 def _select(key, table, estimates, k):
-  g = _vector(estimates)
+  g = _VECTOR.sketch(None, estimates)
   d = g.size
   largest, heavy = jax.lax.top_k(jnp.abs(g), k)
   is_heavy = ~(largest < l2_norm(table) / k**0.5)  # so is a NaN, to be seen
@@ -180,14 +173,3 @@ def _select(key, table, estimates, k):
   at = jnp.where(free, is_heavy.sum() + jnp.cumsum(free) - 1, k)
   support = heavy.at[at].set(candidates, mode='drop')
   return support, g[support]
-
-
-def _vector(tree):
-  vector = base.vector_type(tree)
-  runs = [base.Segment(0, jnp.ravel(leaf)) for leaf in jax.tree.leaves(tree)]
-  return base.join(runs, vector.size, vector.dtype)
-
-
-def _check_table(table):
-  if not isinstance(table, jax.Array | np.ndarray):
-    raise TypeError(f'{type(table)=} must be one array.')

@@ -158,14 +158,11 @@ class dct(base.SizedSketch):
   by_lanes = True
 
   def alpha(self, d):
-    return d / self.size - d / self._padded(d)
+    return d / self.size - d / split(d, self.size)[0]
 
   def coordinate_wise(self, d):
-    n = self._padded(d)
+    n = split(d, self.size)[0]
     return 2 * (n - self.size) / max(n - 1, 1)
-
-  def _padded(self, d):
-    return split(d, self.size)[0]
 
   def _phases(self, rows, n, dtype):
     """exp(i pi k / 2n) / norm of row k, as cosine and sine."""

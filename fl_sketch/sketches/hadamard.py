@@ -47,19 +47,14 @@ def levels(x: jax.Array, stride: int, stop: int) -> jax.Array:
   """Apply the butterflies of strides below `stride`, down to `stop`."""
   n = x.size
   while stride > stop:
-    if (stride // stop) % 4:
-      stride //= 2
-      a, b = _parts(x, 2, stride)
-      parts = a + b, a - b
-    else:
-      stride //= 4
-      a, b, c, d = _parts(x, 4, stride)
-      a, b, c, d = a + c, b + d, a - c, b - d
-      parts = a + b, a - b, c + d, c - d
-    x = jnp.stack(parts, axis=1).reshape(n)
+    radix = 2 if (stride // stop) % 4 else 4
+    stride //= radix
+    x = x.reshape(-1, radix, stride)
+    parts = [x[:, i] for i in range(radix)]
+    if radix == 4:
+      a, b, c, d = parts
+      parts = [a + c, b + d, a - c, b - d]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    x = jnp.stack([y for a, b in pairs for y in (a + b, a - b)], axis=1)
+    x = x.reshape(n)
   return x
-
-
-def _parts(x, radix, stride):
-  x = x.reshape(-1, radix, stride)
-  return [x[:, i] for i in range(radix)]

@@ -5,10 +5,11 @@ import dataclasses
 from fractions import Fraction
 import functools
 import math
+from typing import Annotated
 
 from fl_sketch.sketches import base, columns, hashing
 from fl_sketch.sketches.sampling import identity
-from fl_sketch.utils import checks, fields
+from fl_sketch.utils import fields
 import jax
 from jax import core
 import jax.numpy as jnp
@@ -44,28 +45,22 @@ class layerwise(base.Sketch):
     factory: b -> an operator with a table of about b numbers, which states the
       same properties for every b, such as `block_cyclic`.
     size: numbers in all tables together.
-    allocation: 'proportional' (b_l in proportion to d_l), 'sqrt' (to the square
-      root of d_l), each with b_l >= 1; or the b_l.
+    allocation: 'proportional' (b_l in proportion to d_l) or 'sqrt' (to the
+      square root of d_l), with b_l >= 1.
 
   Tables are tuples of the leaves' tables; that of an empty leaf is f32[0].
 
   Raises ValueError if size is below 1 or above d, there are more leaves than
-  numbers, or the allocation is no rule or has another length or sum.
+  numbers, or the allocation is no rule.
   """
 
   factory: Callable[[int], base.Sketch]
-  size: int
-  allocation: str | Sequence[int] = 'proportional'
+  size: fields.Count
+  allocation: Annotated[str, fields.choice(tuple(_RULES))] = 'proportional'
 
   def __post_init__(self):
-    fields.check_option('size', self.size, fields.Count)
+    super().__post_init__()
     self.factory(self.size)  # raises what the factory raises
-    if isinstance(self.allocation, str):
-      checks.choice('allocation', self.allocation, tuple(_RULES))
-      return
-    object.__setattr__(self, 'allocation', tuple(self.allocation))
-    if sum(self.allocation) != self.size:
-      raise ValueError(f'{self.allocation=} must have the sum {self.size}.')
 
   def __repr__(self):
     factory = getattr(self.factory, '__name__', self.factory)
@@ -133,25 +128,19 @@ class layerwise(base.Sketch):
 
 
 @functools.lru_cache
-def _allocated(
-  rule: str | tuple[int, ...], sizes: tuple[int, ...], size: int
-) -> tuple[int, ...]:
+def _allocated(rule: str, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
   """Return the b_l of leaves of d_l = `sizes` numbers, b_l <= d_l."""
   if size > sum(sizes):
     raise ValueError(f'{size=} exceeds d={sum(sizes)}; use a smaller size.')
-  if isinstance(rule, str):
-    count = sum(d > 0 for d in sizes)
-    if size < count:
-      raise ValueError(f'{size=} must be >= {count}, one a leaf.')
-    # Rounded by largest remainder: each is off by less than 1.
-    shares = _shares(list(map(_RULES[rule], sizes)), sizes, size)
-    floors = [math.floor(share) for share in shares]
-    order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
-    up = set(order[: size - sum(floors)])
-    return tuple(floor + (i in up) for i, floor in enumerate(floors))
-  if len(rule) != len(sizes):
-    raise ValueError(f'{len(rule)=} must be {len(sizes)}, one a leaf.')
-  return tuple(map(min, rule, sizes))
+  count = sum(d > 0 for d in sizes)
+  if size < count:
+    raise ValueError(f'{size=} must be >= {count}, one a leaf.')
+  # Rounded by largest remainder: each is off by less than 1.
+  shares = _shares(list(map(_RULES[rule], sizes)), sizes, size)
+  floors = [math.floor(share) for share in shares]
+  order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
+  up = set(order[: size - sum(floors)])
+  return tuple(floor + (i in up) for i, floor in enumerate(floors))
 
 
 def _shares(weights, sizes, size) -> list[Fraction]:

@@ -7,6 +7,7 @@ from fl_sketch.utils.types import Key
 import jax
 from jax import lax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 
 _TILE = 2**18
@@ -24,7 +25,7 @@ def fill(
 
     def put(at, size, out, x=x, start=start):
       part = lax.dynamic_slice(x, (at,), (size,)).astype(dtype)
-      part = hashing.flip(part, _words(seed, start + at, size), 0)
+      part = signed(seed, start + at, part)
       return lax.dynamic_update_slice(out, part, (start + at,))
 
     out = primitives.fold(x.size, max(min(x.size // 4, _TILE), 1), put, out)
@@ -34,14 +35,11 @@ def fill(
 def read(key: Key, x: jax.Array, spans: Sequence[base.Span]) -> list[jax.Array]:
   """Return the adjoint of `fill`: signs again, and the first d of n numbers."""
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
-
-  def one_span(start, size, dtype):
-    part = x[start : start + size]
-    return hashing.flip(part, _words(seed, start, size), 0).astype(dtype)
-
-  return [one_span(*span) for span in spans]
+  part = lambda s: signed(seed, s.start, x[s.start : s.start + s.size])
+  return [part(span).astype(span.dtype) for span in spans]
 
 
-def _words(seed, start, size):
-  counter = jnp.uint32(start) + jnp.arange(size, dtype=jnp.uint32)
-  return hashing.word(counter, seed)
+def signed(seed: jax.Array, start: ArrayLike, x: jax.Array) -> jax.Array:
+  """Multiply the numbers from coordinate `start` on by their signs."""
+  counter = jnp.uint32(start) + jnp.arange(x.size, dtype=jnp.uint32)
+  return hashing.flip(x, hashing.word(counter, seed).reshape(x.shape), 0)

@@ -57,7 +57,8 @@ def verify(
   Raises ValueError if draws < 100, d < 2, shapes of `op` do not suit each other
   or it states no properties.
   """
-  stated, size = op.properties, base.dimension(d)
+  stated: Any = op.properties
+  size = base.dimension(d)
   if draws < 100 or size < 2:
     raise ValueError(f'{draws=} must be >= 100, and d={size} >= 2.')
   if not isinstance(stated, base.Properties):

@@ -4,6 +4,7 @@ A bool, array or traced value raises TypeError; a number out of its range, NaN
 or infinity ValueError. Both name the argument.
 """
 
+from collections.abc import Callable
 import math
 import numbers
 import traceback
@@ -30,15 +31,14 @@ def real(name: str, value: object) -> float:
     raise TypeError(
       f'{name} must be a real number on the host, not {type(value).__name__}.'
     )
-  _require(math.isfinite(value), name, value, 'finite')
+  if not math.isfinite(value):
+    raise ValueError(f'{name}={value} must be finite.')
   return float(value)
 
 
 def at_least(name: str, value: object, bound: float) -> float:
   """Return `value` as a finite float >= `bound`."""
-  number = real(name, value)
-  _require(number >= bound, name, value, f'>= {bound}')
-  return number
+  return _real(name, value, lambda x: x >= bound, f'>= {bound}')
 
 
 def at_most(name: str, value: object, bound: float) -> float:
@@ -47,24 +47,18 @@ def at_most(name: str, value: object, bound: float) -> float:
   >>> at_most('client_lr', 0.1 + 0.2, 0.3)
   0.30000000000000004
   """
-  number = real(name, value)
   rounded = bound + 1e-12 * abs(bound)
-  _require(number <= rounded, name, value, f'<= {bound}')
-  return number
+  return _real(name, value, lambda x: x <= rounded, f'<= {bound}')
 
 
 def positive(name: str, value: object) -> float:
   """Return `value` as a finite float > 0."""
-  number = real(name, value)
-  _require(number > 0, name, value, '> 0')
-  return number
+  return _real(name, value, lambda x: x > 0, '> 0')
 
 
 def fraction(name: str, value: object) -> float:
   """Return `value` as a float strictly between 0 and 1."""
-  number = real(name, value)
-  _require(0 < number < 1, name, value, '> 0 and < 1')
-  return number
+  return _real(name, value, lambda x: 0 < x < 1, '> 0 and < 1')
 
 
 def count(name: str, value: object) -> int:
@@ -73,9 +67,9 @@ def count(name: str, value: object) -> int:
     raise TypeError(
       f'{name} must be an integer on the host, not {type(value).__name__}.'
     )
-  number = int(value)
-  _require(number >= 1, name, value, '>= 1')
-  return number
+  if value < 1:
+    raise ValueError(f'{name}={value} must be >= 1.')
+  return int(value)
 
 
 def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -84,9 +78,11 @@ def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
     raise ChoiceError(f'{name}={value!r} must be one of {allowed}.')
 
 
-def _require(holds: bool, name: str, value: object, text: str) -> None:
-  if not holds:
+def _real(name, value: object, holds: Callable[[float], bool], text) -> float:
+  number = real(name, value)
+  if not holds(number):
     raise ValueError(f'{name}={value} must be {text}.')
+  return number
 
 
 def ceil(value: float) -> int:

@@ -123,7 +123,8 @@ def _require(rule: Rule, name: str, value: object):
 
 def _of_type(kinds: list[type]) -> Rule:
   """Return the rule that a value has one of these types; a bool is no int."""
-  names = ' or '.join(k.__name__ for k in kinds).replace('NoneType', 'None')
+  kind_names = dict.fromkeys(k.__name__ for k in kinds)  # each once
+  names = ' or '.join(kind_names).replace('NoneType', 'None')
 
   def holds(value):
     if isinstance(value, bool):

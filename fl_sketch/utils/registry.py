@@ -191,8 +191,8 @@ class Registry(Generic[E]):
     return self.entry(name).factory(**arguments)
 
 
-def parse_call(text: str) -> dict[str, Any]:
-  """Parse NAME or NAME(OPTION=VALUE, ...) of a config; ValueError of others.
+def parse_call(text: str, field: str = '') -> dict[str, Any]:
+  """Parse NAME or NAME(OPTION=VALUE, ...); ValueError, of the field, of others.
 
   >>> parse_call('count_sketch(rows=5, cols=60)')
   {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
@@ -207,9 +207,8 @@ def parse_call(text: str) -> dict[str, Any]:
       return {KIND: call.func.id} | options
   except (SyntaxError, ValueError):
     pass
-  raise ValueError(
-    f'{fields.shown(text)} must be NAME or NAME(OPTION=VALUE, ...).'
-  )
+  named = f'{field}={fields.shown(text)}' if field else fields.shown(text)
+  raise ValueError(f'{named} must be NAME or NAME(OPTION=VALUE, ...).')
 
 
 def _required(parameters: Parameters) -> list[str]:

@@ -12,7 +12,6 @@ from fl_sketch.runs.config import Config
 import jax
 import jax.numpy as jnp
 import laws
-import messaging_clients
 import numpy as np
 import optax
 from refusals import refused
@@ -79,18 +78,6 @@ def test_names_texts_and_functions_get_options_and_the_scheduled_rate():
       link = server_optimizers.server_step(cases.HP, form, halves)
       tx = decayed(lambda count: cases.HP.server_lr * halves(count))
       chex.assert_trees_all_close(in_a_loop(link), in_a_loop(tx), rtol=1e-5)
-
-
-def test_sites_step_by_the_same_function():
-  """Catches state of an optimizer that messages lose."""
-  make = algorithms.make(
-    'fedavg', cases.loss_fn, local_steps=3, server_optimizer=decayed
-  )
-  made = messaging_clients.programs_of(make)
-  run = messaging_clients.Run(made, cases.PARAMS, cases.one_absent)
-  got, want = run.play(3), cases.play(make, count=3)[0]
-  got, want = ((x.params, x.server) for x in (got, want))
-  chex.assert_trees_all_close(jax.device_get(got), want, atol=1e-6)
 
 
 free = optax.contrib.schedule_free_sgd

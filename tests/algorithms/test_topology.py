@@ -14,7 +14,6 @@ GRAPHS = {
     6, [(5, 1), (1, 3), (3, 5), (3, 5), (3, 0), (0, 4), (4, 2)]
   ),
 }
-graphs = pytest.mark.parametrize('graph', GRAPHS.values(), ids=GRAPHS)
 
 
 def edges(graph):
@@ -25,10 +24,6 @@ def second_eigenvalue(mixing):
   """The largest modulus of an eigenvalue but the first."""
   moduli = np.sort(np.abs(np.linalg.eigvalsh(mixing)))
   return moduli[-2] if len(mixing) > 1 else 0.0
-
-
-def disagreement(y):
-  return np.linalg.norm(y - y.mean(0), 2)
 
 
 def test_families_have_the_edges_of_their_definitions():
@@ -46,7 +41,7 @@ def test_families_have_the_edges_of_their_definitions():
   assert edges(topology.make('complete', 5)) == pairs
 
 
-@graphs
+@pytest.mark.parametrize('graph', GRAPHS.values(), ids=GRAPHS)
 def test_metropolis_is_doubly_stochastic_on_the_graph_with_a_gap(graph):
   mixing = topology.metropolis(graph)
   n = len(mixing)
@@ -57,21 +52,6 @@ def test_metropolis_is_doubly_stochastic_on_the_graph_with_a_gap(graph):
   for i, j in edges(graph):
     assert mixing[i, j] == 1 / (1 + max(degree[i], degree[j]))
   assert second_eigenvalue(mixing) < 1 - 1e-3
-
-
-@graphs
-def test_gossip_keeps_the_sum_and_contracts_step_by_step(graph):
-  mixing = topology.metropolis(graph)
-  start = np.random.default_rng(0).normal(size=(len(graph), 3))
-  second = second_eigenvalue(mixing)
-  y = start
-  for steps in range(8):
-    applied = topology.gossip(mixing, steps) @ start
-    np.testing.assert_allclose(applied, y, atol=1e-13)
-    np.testing.assert_allclose(y.sum(0), start.sum(0), atol=1e-12)
-    assert disagreement(y) <= second**steps * disagreement(start) + 1e-12
-    inbox = [mixing[i, near] @ y[near] for i, near in enumerate(graph)]
-    y = mixing.diagonal()[:, None] * y + np.stack(inbox)
 
 
 test_what_is_no_graph_is_refused = refused(

@@ -131,11 +131,11 @@ def test_top_k_keeps_k_and_attackers_see_which():
 def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c():
   """The noise's squares are chi squared; false alarm below 1e-6."""
   c, z, n, message = 0.7, 2.0, 4096, normal(2, 4096)
-  bounded, _ = clipping.BOUNDS['normalize'](message, c)
+  bounded, _ = clipping.BOUNDS['clip'](message, c)
 
   @jax.jit
   def run(z):
-    defence = defences.gaussian_mechanism(c, z, name='normalize')
+    defence = defences.gaussian_mechanism(c, z)
     return defence.apply(KEY, message), defence.redo(message, None)
 
   for sent in run(0.0):

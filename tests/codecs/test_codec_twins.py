@@ -52,7 +52,7 @@ def qsgd_twin(name, x):
 
 def quantized_twin(name, x):
   shapes = {'top_2_bits': (6, 3, 1), 'top_4_bits': (9, 3, 7)}
-  k, bucket, bound = shapes.get(name, (6, 6, 127))
+  k, bucket, bound = shapes[name]
   values, support = largest(x, k)
   scales = np.abs(values[::bucket])  # the first of a bucket is its largest
   each = np.repeat(scales, bucket)
@@ -69,7 +69,7 @@ def bfloat16_twin(name, x):
 
 
 def scaled_twin(name, x):
-  m, block = {'int8': (127, 57), 'int8_blocks': (127, 16)}.get(name, (7, 8))
+  m, block = (127, 57) if name == 'int8' else (7, 8)
   scales = [np.abs(x[i : i + block]).max() for i in range(0, D, block)]
   each = np.repeat(scales, block)[:D]
   steps = np.abs(x) / np.where(each == 0, 1, each) * np.float32(m)
@@ -168,10 +168,9 @@ ANY_PLACE = {('cosines', 'flat')}
 
 
 @pytest.mark.smoke
-@operators.law(
+@codec_cases.law(
   (n for n, f in CODECS.items() if type(f.codec).__name__ in TWINS),
   fast=CODECS.keys() - {'eden_kept', 'eden_nearest'},
-  group='codec',
 )
 def test_numpy_twins(name):
   payloads, decoded = codec_cases.lanes(name, KEY, list(VECTORS.values()))

@@ -6,7 +6,7 @@ import functools
 import chex
 import codec_cases
 from codec_cases import CODECS, LIKE, QUANTIZED, VECTORS, D, there_and_back
-from fl_sketch import codecs, sketches
+from fl_sketch import codecs
 from fl_sketch.rounds import comms
 import jax
 from jax.flatten_util import ravel_pytree
@@ -33,7 +33,7 @@ def test_bill_from_shapes_and_dtypes(name):
   codec, nbytes, *_ = CODECS[name]
   bill = lambda like: comms.nbytes(jax.eval_shape(codec.encode, KEY, like))
   assert bill(LIKE) == nbytes
-  if name not in ('identity', 'sketch', 'small_sketch'):
+  if name != 'identity':
     with jax.enable_x64(True):
       assert bill(jax.ShapeDtypeStruct((D,), jnp.float64)) == nbytes
 
@@ -41,7 +41,7 @@ def test_bill_from_shapes_and_dtypes(name):
 @pytest.mark.covers('S2-Def1')
 @codec_cases.unbiased
 def test_unbiased(name):
-  # 57 means of 13 codecs within 6.5 standard errors: 6e-8 to miss one.
+  # 57 means of 11 codecs within 6.5 standard errors: 6e-8 to miss one.
   x = VECTORS['bounded']
   means, errors = mean_and_error(codec_cases.draws(name, x))
   assert (np.abs(means - x) < 6.5 * errors + 1e-6).all()
@@ -51,7 +51,7 @@ def test_unbiased(name):
 @codec_cases.unbiased
 @codec_cases.each_count
 def test_squared_error_is_below_omega(name, count):
-  # 65 means within 6 standard errors: 6e-8 to miss one; 5 beneath: 5e-9.
+  # 55 means within 6 standard errors: 6e-8 to miss one; 5 beneath: 5e-9.
   omega = CODECS[name].omega * (1 + CODECS[name].slack)
   for x in VECTORS.values():
     mean, error = codec_cases.squared_error(name, x, count)
@@ -60,7 +60,7 @@ def test_squared_error_is_below_omega(name, count):
       assert mean > omega - 6 * error - 1e-6
 
 
-@pytest.mark.covers('S2-Def3', 'S2-Lem1[small_sketch]')
+@pytest.mark.covers('S2-Def3', 'S2-Lem1[small_qsgd]')
 @codec_cases.contracting
 @codec_cases.each_count
 def test_contraction(name, count):
@@ -128,7 +128,7 @@ def test_zero_is_zero(name):
   np.testing.assert_array_equal(out, 0)
 
 
-@operators.law(CODECS, fast=['qsgd_7', 'int4_blocks'], group='codec')
+@codec_cases.law(CODECS, ['qsgd_7', 'int4_blocks'])
 def test_no_zero_is_divided_by_zero(name):
   """Catches 0 / 0, which cast to an integer is 0 on some backends."""
   with jax.debug_nans(True):
@@ -172,7 +172,7 @@ def test_scale_and_sign_equivariant(name):
   np.testing.assert_array_equal(out, factors * out[:1])
 
 
-@operators.law(CODECS, fast=['int4_blocks', 'eden'], group='codec')
+@codec_cases.law(CODECS, ['int4_blocks', 'eden'])
 def test_lowers_for_accelerators(name):
   fn = jax.jit(there_and_back(CODECS[name].codec, TREE))
   exported = jax.export.export(fn, platforms=['tpu', 'cuda'])(KEY, TREE)
@@ -200,17 +200,6 @@ def test_sums_of_shared_signs_are_integers_of_the_mean():
   assert abs(total - law) < 6 * law * np.sqrt(2 / D)
 
 
-def test_contract_of_a_layerwise_sketch_reads_the_tree():
-  """Its alpha is that of the leaf with the largest, not of d numbers."""
-  op = sketches.layerwise(sketches.block_cyclic, 16)
-  codec = codecs.contract(codecs.from_sketch(op))
-  alpha = op.properties.alpha(TREE)
-  assert codec.contraction(TREE) == 1 / (1 + alpha) != codec.contraction(64)
-
-
-CYCLIC = sketches.block_cyclic(4)
-
-
 # Catches a codec that is built with a k of 0, or of 1.5.
 test_a_count_below_one_is_refused_by_name = counts_below_one(codecs, {
   'top_k': {'k': 2}, 'rand_k': {'k': 2}, 'qsgd': {'levels': 2},
@@ -229,14 +218,10 @@ def test_k_beyond_the_tree(codec):
     codec.encode(KEY, jnp.ones(8))
 
 
-def test_only_unbiased_codecs_and_linear_sketches_are_wrapped():
+def test_only_unbiased_codecs_of_16_bits_are_wrapped():
   """Catches a law that is stated for what has none."""
-  no_alpha = operators.stating(CYCLIC, alpha=None)
   with pytest.raises(ValueError, match='unbiased'):
     codecs.contract(CODECS['small_qsgd'].codec)
-  for op in sketches.count_sketch(3, 2), no_alpha:
-    with pytest.raises(ValueError, match='linear'):
-      codecs.from_sketch(op)
   with pytest.raises(ValueError, match='levels'):  # beyond 16 bits
     codecs.qsgd(2**15)
 
@@ -245,17 +230,4 @@ def test_codecs_are_values():
   """Catches an option that is not compared, printed or pickled."""
   facts = [facts.codec for facts in CODECS.values()]
   makers = [functools.partial(copy.copy, codec) for codec in facts]
-  operators.are_values(makers, vars(sketches) | vars(codecs))
-
-
-def test_a_program_takes_equal_codecs():
-  """Catches a codec that `jax.jit` cannot take, or compiles again."""
-
-  @jax.jit(static_argnums=0)
-  def decoded(codec, key):
-    return codec.decode(key, codec.encode(key, jnp.ones(D)), LIKE)
-
-  decoded(codecs.qsgd(3), KEY)
-  with operators.compilations() as again:
-    decoded(codecs.qsgd(3), KEY)
-  assert not again
+  operators.are_values(makers, vars(codecs))

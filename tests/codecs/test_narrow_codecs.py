@@ -29,9 +29,7 @@ from scipy import stats
 
 COUNT, PARAMS = cases.COUNT, cases.PARAMS
 LARGEST = np.finfo(np.float32).max
-NARROW = {
-  n: CODECS[n].codec for n in ('bfloat16', 'int8_blocks', 'int4_blocks')
-}
+NARROW = {n: CODECS[n].codec for n in ('bfloat16', 'int8', 'int4_blocks')}
 each_codec = pytest.mark.parametrize('name', NARROW)
 
 
@@ -45,7 +43,7 @@ def test_huge_and_tiny_numbers(name):
   huge = f32(LARGEST, -LARGEST, 1e38, -1e30, 0, 2, 1, 1)
   fn = operators.jit(there_and_back(NARROW[name], huge))
   out = np.asarray(fn(KEY, huge), np.float64)
-  step = {'bfloat16': U, 'int8_blocks': 1 / 127, 'int4_blocks': 1 / 7}[name]
+  step = {'bfloat16': U, 'int8': 1 / 127, 'int4_blocks': 1 / 7}[name]
   assert (np.abs(out - huge) <= step * float(LARGEST)).all()
   tiny = f32(1e-45, -1e-40, 1e-38, -2e-38, 0, 0, 0, 0)
   for x in tiny, 2**20 * tiny:

@@ -28,12 +28,10 @@ names = lambda tree: jax.tree.map(str, large(tree))
 parts = lambda a, b: optax.partition({'True': a, 'False': b}, names)
 multi = lambda tx: optax.MultiSteps(tx, 2).gradient_transformation()
 finite = lambda tx: optax.apply_if_finite(tx, 2)
-scaled = lambda tx: lambda rate: optax.chain(tx, optax.scale(rate))
 every_second = lambda step: step % 2 == 0
 # A composition has one of each; the first is the usual one, `own` per_worker.
 BEFORE = {
   'nothing': lambda own: optax.identity(),
-  'clip': lambda own: optax.clip_by_global_norm(1.0),
   'trace': lambda own: optax.trace(0.9),
   'own trace': lambda own: own(optax.trace(0.9)),
   'masked trace': lambda own: optax.masked(optax.trace(0.9), large),
@@ -41,7 +39,6 @@ BEFORE = {
 MEAN = {
   'mean': lambda mean: mean,
   'masked': lambda mean: optax.masked(mean, large),
-  'masked all': lambda mean: optax.masked(mean, True),
   'partition': lambda mean: parts(mean, mean),
   'partition of a part': lambda mean: parts(mean, optax.identity()),
   'flatten': optax.flatten,
@@ -51,11 +48,9 @@ MEAN = {
 BEHIND = {
   'adam': adam,
   'inject': optax.inject_hyperparams(optax.adam)(lambda i: 0.1 / (i + 1)),
-  'masked': optax.masked(adam, large),
   'frozen': parts(adam, optax.set_to_zero()),
   'finite': finite(adam),
   'multi': multi(adam),
-  'schedule-free': optax.contrib.schedule_free(sgd, 0.1),
 }
 AROUND = {
   'nothing': lambda own, tx: tx,
@@ -63,9 +58,7 @@ AROUND = {
   'own multi': lambda own, tx: own(multi(tx)),
   'finite': lambda own, tx: finite(tx),
   'own finite': lambda own, tx: own(finite(tx)),
-  'flatten': lambda own, tx: optax.flatten(tx),
   'named': lambda own, tx: optax.named_chain(('first', tx), ('last', sgd)),
-  'inject': lambda own, tx: optax.inject_hyperparams(scaled(tx))(0.5),
   'schedule-free': lambda own, tx: optax.contrib.schedule_free(tx, 0.1),
   'every second': lambda own, tx: optax.conditionally_mask(tx, every_second),
 }

@@ -221,10 +221,3 @@ def test_a_fragment_travels_at_a_time(fragments):
   mesh = jax.sharding.AbstractMesh((4,), ('data',))
   found = bills.bytes_per_step(tx, dict.fromkeys('abcdef', layer), mesh)
   assert (found.out, found.least) == (2 * 3 / 4 * 4 * 520 * 6 / fragments, 0)
-
-
-def test_an_algorithm_is_no_mean():
-  """Catches updates of an algorithm that are taken for a mean."""
-  mean = distributed.algorithm('demo', 'data', 1.0)
-  with pytest.raises(ValueError, match='mean'):
-    distributed.outer(optax.sgd(1.0), None, mean, every=8)

@@ -31,13 +31,13 @@ def loss(params, batch, *_):
   return jnp.mean((batch['x'] @ params['w'] + params['b'][None]) ** 2)
 
 
-def step(tx=TX, loss=loss, mesh=MESH, params=PARAMS, state=None, has_aux=False,
-         **batch):  # fmt: skip
+def step(tx=TX, loss=loss, mesh=MESH, params=PARAMS, more=(), state=None,
+         has_aux=False, **batch):  # fmt: skip
   """Traces a step."""
   if state is None:
     state = jax.eval_shape(lambda p: init(tx, p, mesh), params)
   train_step = distributed.train_step(loss, tx, mesh, has_aux=has_aux)
-  jax.eval_shape(train_step, params, state, {'x': X} | batch)
+  jax.eval_shape(train_step, params, state, {'x': X} | batch, *more)
 
 
 def own(grad, axis='data'):
@@ -85,6 +85,7 @@ MISTAKES = [
   (lambda: distributed.train_step(TX, loss, MESH), 'tx must be'),
   (lambda: init(TX, MESH, PARAMS), 'mesh must be'),
   # Types.
+  (lambda: step(more=(jax.random.PRNGKey(0),)), 'PRNGKey'),
   (lambda: step(params=PARAMS | {'n': 1}), 'int32'),
   (lambda: step(signs, params=PARAMS | {'c': 1j}), 'complex64'),
   # Batches and losses.

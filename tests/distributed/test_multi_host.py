@@ -2,7 +2,6 @@
 
 import functools
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -224,16 +223,7 @@ def test_the_example_resumes_with_the_same_bits(tmp_path):
 @pytest.mark.long
 def test_four_processes_are_the_four_workers_of_one(tmp_path):
   """Catches what depends on a process: a key, an order, a row of another."""
-  script = cases.__file__.replace('compressor_cases', 'four_workers')
-  for count in (1, 4):
-    started, port = [], harness.free_port()
-    for i in range(count):
-      log = tmp_path / f'{count}_{i}.log'
-      command = map(str, (script, port, count, i, log.with_suffix('.pickle')))
-      started.append((harness.start(command, log, path='.:docs'), log))
-    harness.finish_all(started)
-  load = lambda name: pickle.loads((tmp_path / name).read_bytes())
-  one, four = load('1_0.pickle'), [load(f'4_{i}.pickle') for i in range(4)]
+  (one,), four = (harness.in_processes(tmp_path, count) for count in (1, 4))
   for text, both_ways in cases.CASES:
     name = f'{(text, both_ways)}'
     for other in four:

@@ -1,6 +1,5 @@
 """Runs of several processes, and runs that are stopped, full or wrong."""
 
-import pickle
 import re
 import signal
 import subprocess
@@ -165,14 +164,7 @@ def test_a_process_ends_when_its_peer_hangs(tmp_path):
 
 @pytest.mark.long
 def test_algorithms_are_the_same_on_two_processes(tmp_path):
-  port = str(harness.free_port())
-  script = harness.ROOT / 'tests' / 'support' / 'two_processes.py'
-  logs = [tmp_path / f'{i}.log' for i in range(2)]
-  command = lambda i: [script, port, str(i), tmp_path / str(i), *cases.FIRST]
-  both = [harness.start(command(i), log) for i, log in enumerate(logs)]
-  finish_all(list(zip(both, logs, strict=True)))
-  for i in range(2):
-    restored = pickle.loads((tmp_path / str(i)).read_bytes())
+  for restored in harness.in_processes(tmp_path, 2, *cases.FIRST):
     for name, case in cases.FIRST.items():
       want, _ = cases.play(case.make, 1)
       chex.assert_trees_all_close(restored[name], want.params, atol=1e-5)

@@ -24,16 +24,23 @@ def run(batches=BATCHES, **options):
   return work(cases.PARAMS, batches, cases.KEY, None)
 
 
-def by_hand(order):
-  theta = cases.PARAMS
-  losses = []
+def slope(theta, batch, clip=np.inf, decay=0.0):
+  """The loss, its gradient, clipped and with decay, and its length before."""
+  loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
+  squares = [np.square(np.float64(g)).sum() for g in jax.tree.leaves(grad)]
+  scale = np.float32(min(1, clip / np.sqrt(sum(squares))))
+  grad = jax.tree.map(lambda g, p: scale * g + decay * p, grad, theta)
+  return loss, grad, np.sqrt(sum(squares))
+
+
+def by_hand(order, **options):
+  theta, rows = cases.PARAMS, []
   for k in order:
-    batch = tuple(x[k] for x in BATCHES)
-    loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
-    losses.append(loss)
-    theta = jax.tree.map(lambda p, g: p - 0.1 * g, theta, grad)
+    rows.append(slope(theta, tuple(x[k] for x in BATCHES), **options))
+    theta = jax.tree.map(lambda p, g: p - 0.1 * g, theta, rows[-1][1])
+  losses, _, lengths = zip(*rows, strict=True)
   moved = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
-  return moved, np.mean(losses)
+  return moved, np.mean(losses), lengths
 
 
 @pytest.mark.parametrize(('held', 'steps', 'order'), [
@@ -42,7 +49,7 @@ def by_hand(order):
 ])  # fmt: skip
 def test_the_steps_visit_the_batches_in_turn(held, steps, order):
   moved, metrics = run(tuple(x[:held] for x in BATCHES), local_steps=steps)
-  want, loss = by_hand(order)
+  want, loss, _ = by_hand(order)
   chex.assert_trees_all_close(moved, want, atol=1e-6)
   np.testing.assert_allclose(metrics['train_loss'], loss, rtol=1e-6)
 
@@ -50,28 +57,14 @@ def test_the_steps_visit_the_batches_in_turn(held, steps, order):
 @pytest.mark.parametrize('clip', [0.3, 1e6])
 def test_a_gradient_is_clipped_before_all_else(clip):
   """Catches a norm of one array, and a decay that is clipped as well."""
-  decay = 0.2
-
-  def by_numpy(theta, batch):
-    loss, grad = jax.value_and_grad(cases.loss_fn)(theta, batch)
-    leaves = [np.float64(g) for g in jax.tree.leaves(grad)]
-    norm = np.sqrt(sum(np.square(g).sum() for g in leaves))
-    lengths.append(norm)
-    scale = np.float32(min(1, clip / norm))
-    return loss, jax.tree.map(lambda g, p: scale * g + decay * p, grad, theta)
-
-  lengths, theta = [], cases.PARAMS
-  for k in range(3):
-    _, grad = by_numpy(theta, tuple(x[k] for x in BATCHES))
-    theta = jax.tree.map(lambda p, g: p - 0.1 * g, theta, grad)
-  moved, _ = run(clip=clip, weight_decay=decay)
-  want = jax.tree.map(jnp.subtract, cases.PARAMS, theta)
+  want, _, lengths = by_hand(range(3), clip=clip, decay=0.2)
+  moved, _ = run(clip=clip, weight_decay=0.2)
   chex.assert_trees_all_close(moved, want, atol=1e-6)
   assert (min(lengths) > clip) == (clip < 1)
   whole = tuple(x.reshape(-1, *x.shape[2:]) for x in BATCHES)
-  one = local.gradient(cases.loss_fn, weight_decay=decay, clip=clip)
+  one = local.gradient(cases.loss_fn, weight_decay=0.2, clip=clip)
   found, _ = one(cases.PARAMS, BATCHES, None, None)
-  _, grad = by_numpy(cases.PARAMS, whole)
+  _, grad, _ = slope(cases.PARAMS, whole, clip, 0.2)
   chex.assert_trees_all_close(found, grad, atol=1e-6)
 
 

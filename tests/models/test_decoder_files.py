@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 from safetensors import numpy as files
-import torch_models
 
 from tests.models.test_models import normals, shapes
 
@@ -33,6 +32,13 @@ each_case = pytest.mark.parametrize('case', CASES)
 each_decoder = pytest.mark.parametrize(
   'case', [x for x in CASES if x != 'bert']
 )
+
+
+def libraries():
+  """(torch, transformers); skips the test without them."""
+  reason = 'transformers and torch are not installed: nothing to compare with'
+  names = 'torch', 'transformers'
+  return [pytest.importorskip(name, reason=reason) for name in names]
 
 
 def start(case, **options):
@@ -231,7 +237,7 @@ def test_a_config_of_another_model_is_refused_by_its_field(case, tmp_path):
 @pytest.mark.filterwarnings('ignore')  # theirs
 def test_transformers_compute_and_write_the_same(case, tmp_path):
   """Catches what `pretrained` and `export` both misread."""
-  torch, transformers = torch_models.libraries()
+  torch, transformers = libraries()
   module, params, _ = exported(case, tmp_path)
   kind = 'SequenceClassification' if case == 'bert' else 'CausalLM'
   kind = getattr(transformers, f'AutoModelFor{kind}')

@@ -15,9 +15,8 @@ import ml_dtypes
 import numpy as np
 from operators import two_shards
 import pytest
-import torch_models
 
-from tests.models.test_decoder_files import attend, load
+from tests.models.test_decoder_files import attend, libraries, load
 from tests.models.test_models import normals, shapes
 
 OPTIONS = {
@@ -218,7 +217,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 @pytest.mark.filterwarnings('ignore')  # theirs
 def test_logits_of_a_vit_are_those_of_transformers(tmp_path):
   """Catches what the twin misreads too; `test_decoder_files` has the others."""
-  torch, transformers = torch_models.libraries()
+  torch, transformers = libraries()
   torch.manual_seed(0)
   config = transformers.ViTConfig(
     image_size=4, patch_size=2, hidden_size=8, num_hidden_layers=2,

@@ -145,15 +145,6 @@ def test_masked_rows_are_as_if_absent(kind):
   chex.assert_trees_all_close(jax.tree.map(jnp.add, some, rest), every)
 
 
-def test_a_mask_of_numbers_weighs():
-  """Catches a mask that counts as one where it is not zero."""
-  loss_fn, batch = losses.quadratic(), BATCHES['quadratic']
-  values = [loss_fn(QUADRATIC, rows(batch, [i])) for i in range(6)]
-  mask = np.array([2, 0, 1, 0.5, 0, 0], np.float32)
-  loss = loss_fn(QUADRATIC, masked(batch, mask))
-  np.testing.assert_allclose(loss, np.average(values, weights=mask), rtol=1e-5)
-
-
 @pytest.mark.parametrize('mean', [0.1, (0.1, 0.2, 0.3)], ids=['one', 'each'])
 def test_bytes_are_scaled_and_floats_are_not(mean):
   """Catches a loss, or metrics, of bytes as they are."""

@@ -4,8 +4,7 @@ import functools
 
 import cases
 import chex
-from fl_sketch import models, runs
-from fl_sketch.data import store
+from fl_sketch import models
 from fl_sketch.models import lora, losses, recurrent
 import flax.linen as nn
 import jax
@@ -188,30 +187,3 @@ def test_bfloat16_rounds_every_product_and_nothing_else(case):
   wide, narrow = map(vector, (wide, narrow))
   away = np.linalg.norm(narrow - wide) / np.linalg.norm(wide)
   assert 1e-4 < away < 2**-8 * PRODUCTS[case]
-
-
-LAST = {
-  'model': 'lstm', 'model_options': {'last': True, 'hidden': 4},
-  'loss': 'cross_entropy',
-}  # fmt: skip
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(('fields', 'labels'), [
-  ({'model': 'gpt_nano', 'loss': 'tokens'}, BATCH['y']),
-  (LAST, BATCH['y'][:, -1]),
-])  # fmt: skip
-def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
-  fields, labels, tmp_path
-):
-  """Catches tokens of 16 bits that are scaled, and places that nobody takes."""
-  data = {'x': BATCH['x'].astype(np.int16), 'y': labels}
-  folder = f'{tmp_path}/store'
-  store.write(folder, [(np.array([1, 2]), data)], data, num_classes=WORDS)
-  exp = runs.build(fields | {
-    'dataset': 'store', 'dataset_options': {'folder': folder},
-    'population': 2, 'cohort': 2, 'batch_size': 2,
-  })  # fmt: skip
-  assert fields is LAST or exp.params['positions'].shape == (LENGTH - 1, 64)
-  batch = jax.tree.map(lambda x: x[:2], exp.data)
-  assert abs(float(exp.loss_fn(exp.params, batch)) - np.log(WORDS)) < 0.5

@@ -9,7 +9,6 @@ from papers.chen.statements.constants import Constants
 import pytest
 
 RUN = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
-NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
 WIDTH = 1e4
 # Of `descend`: in one of 10^6 coordinates, of which the sketch loses none.
 VALLEY = Constants(
@@ -125,18 +124,6 @@ def test_corollary_2_lacks_a_square():
   with pytest.raises(ValueError, match='rounds'):
     corollaries.near_start(run, j3=j3, **number)
   assert corollaries.near_start(run, j3=0.5, **number) > mean
-
-
-@pytest.mark.covers('S4-Cor1')
-def test_the_conditions_of_corollary_1():
-  """Printed, T = (G / eps)^2 will do: but M exceeds 2 eps there."""
-  run = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 0.01, 1.0, 2.0)
-  asymptotic = corollaries.asymptotic
-  assert asymptotic(run, form='printed', **NUMBER) > 0
-  m = constants.preconditioner(run, 1.0, delta=0.01, form='printed')
-  assert m > 2.5 * run.eps
-  with pytest.raises(ValueError, match='rounds'):
-    asymptotic(run, **NUMBER)
 
 
 @pytest.mark.covers('S4-Lem4.3, M1..M8')

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 
-from fl_sketch import local, models
+from fl_sketch import models
 from fl_sketch.data import sources, synthetic
 from fl_sketch.models import losses
 from fl_sketch.runs import config as config_lib, sweep
@@ -105,25 +105,6 @@ def test_the_matched_table_sends_no_more_than_privix(tmp_path, scale):
 LAB = Workspace(None, 'quick', progress=False)  # type: ignore
 PROBLEM = synthetic.quadratics(0, population=5)
 WIDE = {k: v.astype(float) for k, v in PROBLEM.data.items()}
-
-
-def test_local_steps_in_closed_form():
-  with jax.enable_x64(True):
-    start = {'w': jnp.asarray(PROBLEM.start(0), float)}
-    rate = jnp.float64(0.004)
-    one_each = lambda data: {
-      k: jnp.asarray(v)[:, None, None] for k, v in data.items()
-    }
-    ends = {}
-    for name, work, data in (
-      ('steps', local.sgd(losses.quadratic(), rate, local_steps=20), WIDE),
-      ('closed', das_paths.closed_form(rate, 20), das_paths.decomposed(WIDE)),
-    ):
-      every = jax.vmap(work, (None, 0, None, None))
-      moved = every(start, one_each(data), None, None)[0]
-      ends[name] = np.asarray(moved['w'])
-  off = np.linalg.norm(ends['closed'] - ends['steps'], axis=1)
-  assert (off <= 1e-9 * np.linalg.norm(ends['steps'], axis=1)).all()
 
 
 def test_paths_tell_signal_and_noise():

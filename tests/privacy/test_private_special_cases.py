@@ -65,4 +65,5 @@ ROWS = [
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""
-  test_special_cases.check_same(made, want, cases.full_participation)
+  same = test_special_cases.test_a_special_case_is_the_other_algorithm
+  same(made, want, cases.full_participation)

@@ -115,38 +115,20 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
   assert float(kept[1][3]) == pytest.approx((1 / 3 + 1 / 3 + 1 / 4) / 3)
 
 
-HUGE = 2**70
-
-
-def write_rows(workdir, *, up=1000):
-  rows = []
-  for r in range(6):
-    row = {'round': r, 'train_loss': 2.0 / (r + 1)}
-    row['total_uplink_bytes'] = 25 * up * (r + 1)
-    row['total_downlink_bytes'] = 50 * up * (r + 1)
-    if r % 2 == 1:
-      row['test_loss'] = 2.1 / (r + 1)
-      row['test_accuracy'] = 0.9 - 0.1 * abs(r - 3)
-    rows.append(row)
-  path = workdir / 'metrics.jsonl'
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return rows
-
-
 def test_reads_what_was_written_but_for_a_last_line_that_is_cut(tmp_path):
   """Catches a resumed run that its last, unfinished line stops."""
-  rows = write_rows(tmp_path, up=HUGE)
-  assert runs.read_metrics(tmp_path) == rows
-  with (tmp_path / 'metrics.jsonl').open('a') as file:
+  path = write_run(tmp_path / 'run', [0.1, 0.2], up=2**70) / 'metrics.jsonl'
+  rows = [*map(json.loads, path.read_text().splitlines())]
+  assert runs.read_metrics(path.parent) == rows
+  with path.open('a') as file:
     file.write('{"round": 6, "tra')
-  assert runs.read_metrics(tmp_path / 'metrics.jsonl') == rows
+  assert runs.read_metrics(path) == rows
 
 
 @pytest.mark.parametrize('garbage', ['{"round"', '7', '\xff\x00 \xfe'])
 def test_a_garbage_line_is_named(garbage, tmp_path):
   """Catches rows that are left out without a word."""
-  write_rows(tmp_path)
-  path = tmp_path / 'metrics.jsonl'
+  path = write_run(tmp_path / 'run', [0.1, 0.2]) / 'metrics.jsonl'
   lines = path.read_bytes().splitlines(keepends=True)
   lines.insert(2, garbage.encode('latin-1') + b'\n')
   path.write_bytes(b''.join(lines))
@@ -161,16 +143,13 @@ def test_a_run_is_titled_and_its_bytes_are_of_both_directions(
   drawn = []
   draw = lambda panels: drawn.extend(panels) or mock.MagicMock()
   monkeypatch.setattr(figures, 'draw', draw)
-  rows = write_rows(tmp_path)
-  config = {'algorithm': 'safl', 'dataset': 'digits', 'model': 'mlp', 'b': None}
-  (tmp_path / 'config.json').write_text(json.dumps(config))
-  runs.draw_run(tmp_path)
+  config = {'dataset': 'digits', 'model': 'mlp', 'b': None}
+  runs.draw_run(write_run(tmp_path / 'run', [0.1, 0.2, 0.4], **config))
   assert {panel.title for panel in drawn} == {'safl, digits, mlp'}
   (panel,) = (panel for panel in drawn if 'bytes' in panel.x_label)
   assert panel.x_label == 'bytes of all clients, up and down (MB)'
   (line,) = panel.lines
-  sums = [runs.total_bytes(row) / 1e6 for row in rows[1::2]]
-  np.testing.assert_allclose(line.x, sums)
+  np.testing.assert_allclose(line.x, 8e-3 / 2 * np.array([2, 4, 6]))
   assert line.family == 'safl'
 
 

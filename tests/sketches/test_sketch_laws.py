@@ -143,7 +143,6 @@ BLOCKS = sketches.block_srht(26, block=256), sketches.block_srht(48, block=16)
 COPIES = sketches.block_cyclic(32, sparsity=2)
 FAST = {'one block and a rest': (BLOCKS[0], 257)}  # operators, and lengths
 NIGHTLY = {
-  'nearly two blocks': (BLOCKS[0], 511),
   'blocks and a rest': (BLOCKS[1], 95, 96, 97, 111),
   'one block of 4096': (sketches.block_srht(410), 4095, 4096, 4097, 4810, 8191),
   'two blocks of 4096': (sketches.block_srht(410), 8192, 8193, 12_287),
@@ -152,18 +151,15 @@ NIGHTLY = {
   'padding of srht': (sketches.srht(40), 255, 256, 257),
   'padding of dct': (sketches.dct(40), 4096, 4097),
   'parts of dct': (sketches.dct(40), 8191, 8192, 8193),
-  'padding of srft': (sketches.srft(40), 4096, 4097),
   'parts of srft': (sketches.srft(40), 8191, 8192, 8193),
   'planes of signs': (sketches.block_cyclic(16), 511, 512, 513),
   'tiles of a block': (sketches.block_cyclic(8192), 16_384, 20_000),
   'long tiles': (sketches.block_cyclic(8193), 16_386, 20_000),
   'copies of blocks': (COPIES, 511, 513),
   'planes of an embedding': (sketches.sparse_embedding(40, 40), 80, 81),
-  'planes of ams': (sketches.ams(31), 300),
   'more planes of ams': (sketches.ams(32), 300),
   'a network of medians': (sketches.count_sketch(128, 4), 600),
   'a sort of medians': (sketches.count_sketch(129, 4), 600),
-  'samples of a power of two': (sketches.uniform_sampling(40), 255, 256, 257),
   'small leaves': (sketches.srht(40), 2**16 - 1, 2**16, 2**16 + 1),
 }
 LONG = {

@@ -11,10 +11,8 @@ SIZE = 2**16
 OPERATORS = {
   'count_sketch': sketches.count_sketch(5, SIZE // 4),
   'kind I': sketches.sparse_embedding(SIZE, 4, kind='I'),
-  'kind II': sketches.sparse_embedding(SIZE, 4),
   'sampling': sketches.uniform_sampling(SIZE),
   'block_cyclic': sketches.block_cyclic(SIZE),
-  'stacked': sketches.block_cyclic(SIZE, sparsity=4),
   'srht': sketches.srht(SIZE),
   'dct': sketches.dct(SIZE),
   'srft': sketches.srft(SIZE),
@@ -48,7 +46,6 @@ SIZES = {
   'gaussian': (sketches.gaussian(1000), 10**6, 64),
   'ams': (sketches.ams(1000), 10**6, 64),
   'a thousand million': (OPERATORS['block_cyclic'], 10**9, 256),
-  'half': (sketches.block_cyclic(5 * 10**7), 10**8, 512),  # of the tree
 }
 
 

@@ -36,48 +36,28 @@ def test_matrix_is_its_twin(name):
   np.testing.assert_allclose(read, want, atol=2e-5)
 
 
-@pytest.mark.representatives('35-2-median')
-@pytest.mark.covers('S0-D5', 'S2-Alg1[median]', 'S2-Alg2[median]')
-@pytest.mark.parametrize(
-  ('rows', 'cols', 'combine'),
-  [(35, 2, 'median'), (4, 13, 'median'), (4, 13, 'mean')],
-)
-def test_count_sketch_is_its_twin(rows, cols, combine):
-  op = sketches.count_sketch(rows, cols, combine=combine)
-  x, r = normal(5, 77), operators.twin(op, 77)
-  table, out = there_and_back(op, x)
-  np.testing.assert_allclose(table, r @ x, atol=1e-5)
-  read = np.einsum('jci,jc->ji', r, table)
-  want = {'median': np.median, 'mean': np.mean}[combine](read, axis=0)
-  np.testing.assert_allclose(out, want, atol=1e-5)
-
-
 TWINS = {
+  'median': (sketches.count_sketch(35, 2), 77),
   'gaussian': (sketches.gaussian(7), 77),
-  'gaussian even': (sketches.gaussian(4), 20),
   'ams': (sketches.ams(40), 77),
   'kind I': (sketches.sparse_embedding(9, 4, kind='I'), 77),
   'all rows': (sketches.sparse_embedding(5, 5, kind='I'), 20),
   'kind II': (sketches.sparse_embedding(39, 3), 77),
   'sampling': (sketches.uniform_sampling(20), 77),
-  'sampling 64': (sketches.uniform_sampling(9), 64),
-  'cyclic': (sketches.block_cyclic(13), 77),
   'cyclic 2': (sketches.block_cyclic(2), 77),
   'stacked': (sketches.block_cyclic(12, sparsity=3), 77),
   'srht': (sketches.srht(20), 77),
-  'srht 20': (sketches.srht(5), 20),
   'blocks': (sketches.block_srht(20, block=16), 77),
   'blocks 77': (sketches.block_srht(77, block=8), 77),
   'a block': (sketches.block_srht(20), 77),
   'many rows': (sketches.block_srht(300), 600),
   'dct': (sketches.dct(20), 77),
-  'dct even': (sketches.dct(20), 20),
   'srft': (sketches.srft(20), 77),
-  'srft even': (sketches.srft(20), 20),
 }
 
 
-@pytest.mark.representatives('cyclic 2', 'srft', 'blocks')
+@pytest.mark.representatives('median', 'cyclic 2', 'srft', 'blocks')
+@pytest.mark.covers('S0-D5', 'S2-Alg1[median]', 'S2-Alg2[median]')
 @pytest.mark.parametrize('name', TWINS)
 def test_other_sizes_are_their_twins(name):
   """Short blocks, padding, odd lengths, and more signs than a word has.
@@ -88,7 +68,10 @@ def test_other_sizes_are_their_twins(name):
   x, r = normal(6, d), operators.twin(op, d)
   table, out = there_and_back(op, x)
   np.testing.assert_allclose(table, r @ x, atol=2e-5)
-  want = (r.conj().T @ np.asarray(table)).real
+  if name == 'median':
+    want = np.median(np.einsum('jci,jc->ji', r, table), axis=0)
+  else:
+    want = (r.conj().T @ np.asarray(table)).real
   np.testing.assert_allclose(out, want, atol=2e-5)
 
 

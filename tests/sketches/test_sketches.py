@@ -188,13 +188,11 @@ def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
   chex.assert_trees_all_close(*estimates, atol=1e-6)
 
 
-# Those that allow a table of one number.
-TINY = OPERATORS.keys() - {
-  'identity', 'mean', 'median', 'block_cyclic_4', 'embedding_1', 'embedding_2',
-}  # fmt: skip
-
-
-@operators.law(sorted(TINY), fast=['sampling', 'block_cyclic', 'block_srht'])
+# Of those that allow a table of one number.
+@operators.law(
+  ['ams', 'dct', 'gaussian', 'sampling', 'srft', 'srht', 'block_cyclic',
+   'block_srht'], fast=['sampling', 'block_cyclic', 'block_srht'],
+)  # fmt: skip
 @pytest.mark.parametrize('d', [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_tiny_trees(name, d):
   """One number in a table, and an empty leaf."""
@@ -205,9 +203,7 @@ def test_tiny_trees(name, d):
 
 
 MAKERS = {n: f.make for n, f in OPERATORS.items() if n != 'identity'} | {
-  'layerwise': lambda b: sketches.layerwise(
-    sketches.block_cyclic, b, [b // 4, b // 4, b - 2 * (b // 4)]
-  ),
+  'layerwise': lambda b: sketches.layerwise(sketches.block_cyclic, b),
   'layer_cyclic': lambda b: sketches.layer_cyclic(b, np.array([b - 3, 1, 2])),
 }
 

@@ -71,50 +71,28 @@ def test_a_false_property_fails_its_row():
   assert failed(verify(stating(gaussian, alpha=lambda like: 3.2))) == MOMENTS
 
 
-class Short(sketches.ams):
-  """An operator that reads too little."""
-
-  def desketch(self, key, table, like):
-    return jnp.zeros(3)
+def other(kind, name, **parts):
+  return type(name, (kind,), parts)
 
 
-class Silent(sketches.ams):
-  """An operator that states nothing."""
-
-  properties = None
-
-
-class Long(sketches.ams):
-  """An operator whose sums over clients begin with another table."""
-
-  def zero_table(self, tree):
-    return jnp.zeros(self.size + 1)
-
-
-class Ones(sketches.ams):
-  """An operator whose sums over clients do not begin with zero."""
-
-  def zero_table(self, tree):
-    return jnp.ones(self.size)
-
-
-class ShortCodec(type(codecs.make('sign'))):
-  """A codec that reads too little."""
-
-  def decode(self, key, payload, like):
-    return jnp.zeros(3)
+short = lambda self, key, table, like: jnp.zeros(3)
+SUMS = {size: lambda self, tree, n=size: jnp.ones(n) for size in (16, 17)}
+WRONG = {  # an operator, and what verify names
+  other(sketches.ams, 'Short', desketch=short): 'desketch',
+  other(sketches.ams, 'Silent', properties=None): 'properties',
+  other(sketches.ams, 'Long', zero_table=SUMS[17]): 'zero_table',
+  other(sketches.ams, 'Ones', zero_table=SUMS[16]): 'zero',
+}
+ShortCodec = other(type(codecs.make('sign')), 'ShortCodec', decode=short)
 
 
 @pytest.mark.usefixtures('own_parts')
 def test_shapes_that_do_not_suit_are_refused():
   """Catches a trace of JAX, and a table of sums that is taken for zero."""
-  for kind, name in (
-    (Short, 'desketch'), (Long, 'zero_table'), (Ones, 'zero'),
-    (Silent, 'properties'),
-  ):  # fmt: skip
+  for kind, name in WRONG.items():
     with pytest.raises(ValueError, match=f'{kind.__name__}.*{name}'):
       sketches.verify(kind(16), 64, KEY)
-  sketches.register(Short)
+  sketches.register(next(iter(WRONG)))
   codecs.register(ShortCodec)
   for fields in (
     {'algorithm': 'safl', 'sketch': 'Short(size=16)'},

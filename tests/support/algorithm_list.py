@@ -90,7 +90,7 @@ def optimized(name, up, optimizers, **options) -> dict[str, Case]:
 
 
 DENSE = 4 * DIMENSION
-LAYERS = sketches.layerwise(sketches.block_cyclic, 4, (1, 3))
+LAYERS = sketches.layerwise(sketches.block_cyclic, 4)
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
@@ -155,8 +155,6 @@ ALGORITHMS = {
   'fedsketchgate_printed': case('fedsketchgate', 32, sketch=COUNT,
     printed=True),
   **optimized('safl', 16, EVERY, sketch=CYCLIC),
-  'safl_srht': case('safl', 16, sketch=sketches.srht(4),
-    server_optimizer='sgd'),
   'safl_layerwise': case('safl', 16, sketch=LAYERS),
   'safl_clip_client': case('safl', 16, sketch=CYCLIC, clip='client'),
   'safl_clip_server': case('safl', 16, sketch=CYCLIC, clip='server'),
@@ -170,19 +168,15 @@ ALGORITHMS = {
   'preconditioned_onebit': case('preconditioned_sketching', 1 + 4, 2 + 4,
     sketch=BLOCKS, every=3, codec=codecs.eden(),
     downlink_codec=codecs.eden(2, rotate=False), client_momentum=0.5),
-  # Tables in bytes and a scale, in nibbles and two, in 16 bits a number.
+  # Tables in bytes and a scale, in nibbles and two.
   'safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, codec=codecs.int8()),
   'song_int4': case('iterative_sketching', 2 + 2 * 4, 16, sketch=LAYERS,
     codec=codecs.int4(2)),
-  'privix_bfloat16': case('fedsketch_privix', 16, 32, sketch=COUNT,
-    codec=codecs.bfloat16()),
-  # Eight signs and a scale, down two bits each; of a count sketch two and four.
+  # Eight signs and a scale, down two bits each.
   # Each client has a rotation of its own: sums of equal signs would be 0, whose
   # sign is that of a rounding error.
   'safl_onebit': case('safl', 1 + 4, 2 + 4, sketch=BLOCKS,
     codec=codecs.eden(), downlink_codec=codecs.eden(2, rotate=False)),
-  'privix_eden': case('fedsketch_privix', 2 + 4, 4 + 4, sketch=COUNT,
-    codec=codecs.eden(2), downlink_codec=codecs.eden(4)),
   # Eight candidates: a table and their values up; down their indices, two
   # values and one bit a candidate.
   'sketched_sgd': case('sketched_sgd', 64, 41, sketch=COUNT, k=2),
@@ -192,19 +186,12 @@ ALGORITHMS = {
   'sketched_sgd_all': case('sketched_sgd', 32 + 40, 40 + 8 + 2, sketch=COUNT,
     k=2, candidates=6),
   'fetchsgd': case('fetchsgd', 32, 16, sketch=COUNT, k=2),
-  'fetchsgd_subtract': case('fetchsgd', 32, 16, sketch=COUNT, k=2, local_k=5,
+  'fetchsgd_subtract': case('fetchsgd', 32, 16, sketch=COUNT, k=2,
     error_update='subtract', momentum_masking=False),
   'fetchsgd_eden': case('fetchsgd', 1 + 4, 16, sketch=COUNT, k=2,
     codec=codecs.eden()),
-  'fedcom_top_k': case('fedcom', 16, DENSE, codec=TOP),
   'fedcom_rand_k': case('fedcom', 20, DENSE, codec=RANDOM),
-  # Nine values of a half byte each, and a norm.
-  'fedcom_qsgd': case('fedcom', 5 + 4, DENSE, codec=codecs.qsgd(4)),
-  'fedcom_sign': case('fedcom', 2 + 4, DENSE, codec=codecs.sign()),
   'feedback_top_k': feedback(16, TOP),
-  'feedback_rand_k': feedback(20, codecs.contract(RANDOM)),
-  'feedback_qsgd': feedback(5 + 4, codecs.contract(codecs.qsgd(4))),
-  'feedback_sign': feedback(2 + 4, codecs.sign()),
   # Two values of two chunks: 12 bits of places, 8 of values, and four means.
   'sparse_loco': feedback(2 + 1 + 16, CHUNKS, residual_decay=0.5),
   'diloco': case('fedavg', DENSE, server_optimizer='nesterov', local_optimizer={

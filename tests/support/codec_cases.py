@@ -4,7 +4,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch import codecs, sketches
+from fl_sketch import codecs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +30,6 @@ class Facts(NamedTuple):
 
 
 RAND_K, QSGD = codecs.rand_k(8), codecs.qsgd(1)
-SKETCH = codecs.from_sketch(sketches.block_cyclic(8))
 QUANTIZED = codecs.quantized_top_k
 ROOT = D**0.5
 U = 2**-7  # of bfloat16: from one number to the next, in units of 2^e
@@ -67,8 +66,7 @@ def cells(k: int, levels: int) -> float:
 
 
 LOSS = [lloyd(bits)[1] for bits in range(1, 5)]  # 1, 2, 3 and 4 bits
-BYTE, BYTES = scaled(56, 127), scaled(15, 127)
-NIBBLES = scaled(7, 7)
+BYTE, NIBBLES = scaled(56, 127), scaled(7, 7)
 CODECS = {
   'identity': Facts(codecs.identity(), 57 * 4, 0.0, 1.0),
   'top_k': Facts(codecs.top_k(8), 8 * (4 + 4), None, 8 / D),
@@ -81,8 +79,6 @@ CODECS = {
   'sign_l2': Facts(codecs.sign('l2'), 8 + 4),
   'top_2_bits': Facts(QUANTIZED(6, 2, 3), 2 + 8 + 24, None, 6 / D * 4 / 6),
   'top_4_bits': Facts(QUANTIZED(9, 4, 3), 5 + 12 + 36, None, 9 / D * 196 / 198),
-  'top_8_bits': Facts(QUANTIZED(6, 8, 6), 6 + 4 + 24, None,
-    6 / D * 64516 / 64521),
   # Four chunks of three, places of four bits; one chunk, places of six.
   'chunked': Facts(codecs.chunked_top_k(3, 16), 6 + 3 + 4 * 2 * 4, None,
     3 / 16 * cells(3, 2)),
@@ -91,7 +87,6 @@ CODECS = {
   'cosines': Facts(codecs.dct_top_k(2, 8), 6 + 8 * 2 * 4, None, 2 / 8),
   'bfloat16': Facts(codecs.bfloat16(), 57 * 2, UPPER, 1 - UPPER, True),
   'int8': Facts(codecs.int8(), 57 + 4, BYTE, 1 - BYTE, True),
-  'int8_blocks': Facts(codecs.int8(16), 57 + 4 * 4, BYTES, 1 - BYTES, True),
   'int4_blocks': Facts(codecs.int4(8), 29 + 8 * 4, NIBBLES, 1 - NIBBLES, True),
   'eden': Facts(codecs.eden(), 8 + 4, LOSS[0] / (1 - LOSS[0]), None, True,
     0.02),
@@ -102,10 +97,8 @@ CODECS = {
   'eden_table': Facts(codecs.eden(4, rotate=False), 4 * 8 + 4),
   'eden_table_nearest': Facts(codecs.eden(rotate=False, scale='least_squares'),
     8 + 4, None, 1 / D),
-  'sketch': Facts(SKETCH, 8 * 4, 8 - 1, None, True),  # of 8 blocks, one short
   'small_rand_k': Facts(codecs.contract(RAND_K), 8 * 4, None, 8 / D, True),
   'small_qsgd': Facts(codecs.contract(QSGD), 19, None, 1 / (1 + ROOT), True),
-  'small_sketch': Facts(codecs.contract(SKETCH), 8 * 4, None, 1 / 8, True),
 }  # fmt: skip
 rng = np.random.default_rng(0)
 SIGNS = np.where(rng.random(D) < 0.5, -1.0, 1.0)
@@ -162,19 +155,14 @@ STRUCTURES = {
   'top_4_bits': 'levels and indices',
   'bfloat16': 'numbers of another type',
   'int4_blocks': 'blocks, of which the last is short',
-  'small_sketch': 'a factor, and tables of a sketch',
+  'small_qsgd': 'a factor',
 }
 # Rotations are compiled slowly: 'eden' and 'eden_table' stand for the others.
 FAST = CODECS.keys() - {'eden_kept', 'eden_nearest', 'eden_table_nearest'}
-each = operators.law(CODECS, fast=FAST, group='codec')
-each_structure = operators.law(CODECS, fast=STRUCTURES, group='codec')
-unbiased = operators.law(
-  (n for n, f in CODECS.items() if f.omega is not None),
-  fast=FAST - {'eden'},
-  group='codec',
-)
-contracting = operators.law(
-  (n for n, f in CODECS.items() if f.contraction is not None),
-  fast=FAST,
-  group='codec',
-)
+law = functools.partial(operators.law, group='codec')
+each, each_structure = law(CODECS, FAST), law(CODECS, STRUCTURES)
+stating = lambda constant: [
+  n for n, f in CODECS.items() if getattr(f, constant) is not None
+]
+unbiased = law(stating('omega'), FAST - {'eden'})
+contracting = law(stating('contraction'), FAST)

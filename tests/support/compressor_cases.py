@@ -57,15 +57,14 @@ def gradients(steps: int, workers: int):
   return jax.tree.map(draw, PARAMS)
 
 
-def run(tx: optax.GradientTransformation, grads, params=None):
+def run(tx: optax.GradientTransformation, grads):
   """Updates [steps, workers, ...] of n workers under `vmap`, and the state."""
-  params = PARAMS if params is None else params
   n = jax.tree.leaves(grads)[0].shape[1]
-  init = lambda _: tx.init(params)
+  init = lambda _: tx.init(PARAMS)
   state = jax.vmap(init, axis_name='data')(jnp.arange(n))
 
   def step(state, grads):
-    one = lambda g, s: tx.update(g, s, params)
+    one = lambda g, s: tx.update(g, s, PARAMS)
     updates, state = jax.vmap(one, axis_name='data')(grads, state)
     return state, updates
 

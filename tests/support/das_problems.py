@@ -55,11 +55,9 @@ DRAWN = synthetic.quadratics(0, population=12, dimension=8, rank=4)
 
 
 @functools.cache
-def quadratics(unlike=1.0):
-  """Those of the paper; w_i* lie at `unlike` of their distance from w*."""
-  factor = DRAWN.data['factor'].astype(float)
-  w_star = DRAWN.w_star.astype(float)
-  optimum = w_star[None] + unlike * (DRAWN.data['optimum'] - w_star[None])
+def quadratics():
+  """Those of the paper."""
+  factor, optimum = (DRAWN.data[x].astype(float) for x in ('factor', 'optimum'))
   curved = factor @ factor.swapaxes(1, 2)
   w_star = np.linalg.solve(
     curved.sum(0), np.einsum('nde,ne->d', curved, optimum)

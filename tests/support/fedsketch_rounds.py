@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from papers.haddadpour.statements import compressors, lemmas
 import pytest
 
 D = 32
@@ -40,12 +39,6 @@ def cosine() -> Loss:
 def ends(draws, side):
   """The end of 6 standard errors around a mean, on one side of it."""
   return np.mean(draws) + side * 6 * np.std(draws) / np.sqrt(len(draws))
-
-
-def run_of(hashes='shared', cols=4, client_lr=0.2, clients=8):
-  omega = compressors.privix_variance(32, cols)
-  numbers = omega, clients, 1.0, 0.5, 3, 1, client_lr, 1.0
-  return lemmas.Constants(*numbers, hashes)
 
 
 def decode(rng, x, rows, cols):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import socket
 import subprocess
 import sys
@@ -169,6 +170,18 @@ def parameters(workdir):
   state = client_state.OnDevice(mesh).restored(saved.state, saved.rows)
   leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
   return {jax.tree_util.keystr(path): x for path, x in leaves}
+
+
+def in_processes(folder, count, *names):
+  """What each of the processes of in_processes.py has found."""
+  port, script = free_port(), ROOT / 'tests' / 'support' / 'in_processes.py'
+  outs, started = [folder / f'{count}_{i}' for i in range(count)], []
+  for i, out in enumerate(outs):
+    command = map(str, (script, port, count, i, out, *names))
+    log = out.with_suffix('.log')
+    started.append((start(command, log, path='.:docs'), log))
+  finish_all(started)
+  return [pickle.loads(out.read_bytes()) for out in outs]
 
 
 def free_port():

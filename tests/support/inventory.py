@@ -44,6 +44,7 @@ S4-Base; S4-Fig1; S4-Fig2; S4-Fig3; S4-Fig4; S4-Fig5; S4-Fig6; S4-AppD; S4-Layer
 OTHERS = {  # commands, and modules with doctests
   'fl_sketch/accounting/gaussian.py': ['S0-H1'],
   'papers/haddadpour/statements/tables.py': ['S2-Tab1, Tab2'],
+  'papers/song/statements/lemmas.py': ['S0-Eq1'],
   'python -m launch account --config=configs/fashion_dp.py': ['S1-Sec6'],
   'python -m launch attack --config=tanh_attack': ['S0-7.1', 'S0-7.2'],
   'python -m launch spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],

@@ -83,7 +83,10 @@ ANNOUNCED = 'reach (the broadcast|an announcement)'
 SEVERAL = 'draws one noise for several releases'
 EVERY = 'draws the same noise in every round'
 SUM, OTHER = 'other than as a sum of contributions', 'noise of another bound'
-SCALE, OTHERS = 'a scale of noise or bound that depends on', 'of other clients reach'
+SCALE, OTHERS = (
+  'a scale of noise or bound that depends on',
+  'of other clients reach',
+)
 # Results of an uplink of a sum, and what the message must say.
 SUMMED = {
   'N1-announced_sum': (lambda u: announced(u, u.sum), ANNOUNCED),

@@ -46,16 +46,15 @@ def write_tff(folder, train, test, stem='fed_emnist'):
 
 
 def write_leaf(folder, train, test):
+  flat = lambda images: images.reshape(len(images), -1).tolist()
   for split, some in (('train', train), ('test', test)):
     (folder / split).mkdir()
-    content = {'users': [*some], 'num_samples': [], 'user_data': {}}
-    for name, columns in some.items():
-      x = columns['pixels'].reshape(len(columns['label']), -1)
-      content['num_samples'].append(len(x))
-      content['user_data'][name] = {
-        'x': x.tolist(), 'y': columns['label'].tolist(),
-      }  # fmt: skip
-    (folder / split / 'all_data_0.json').write_text(json.dumps(content))
+    users = {
+      name: {'x': flat(x['pixels']), 'y': x['label'].tolist()}
+      for name, x in some.items()
+    }
+    content = json.dumps({'users': [*users], 'user_data': users})
+    (folder / split / 'all_data_0.json').write_text(content)
 
 
 def png(x):

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from fl_sketch.rounds import keys as keys_lib
 import jax
 from jax.flatten_util import ravel_pytree
-import jax.numpy as jnp
 import numpy as np
 from papers.chen.statements import monitor
 
@@ -87,27 +86,9 @@ def monitored(run, trajectory, gradients, basis=None) -> Monitored:
   )
 
 
-def client_gradients(loss_fn, batches, like):
-  """Local step k takes batch k of a cohort's batches, [clients, steps, ...]."""
-  dtype, unravel = _flat(like)
-  flat_loss = lambda flat, batch: loss_fn(unravel(flat), batch)
-  held = jax.tree.leaves(batches)[0].shape[1]
-
-  @jax.jit
-  def of(k, models):
-    now = jax.tree.map(lambda x: jnp.asarray(x)[:, k], batches)
-    return jax.vmap(jax.vmap(jax.grad(flat_loss)), (0, None))(models, now)
-
-  def gradients(k, models):
-    runs = models.reshape(-1, *models.shape[-2:]).astype(dtype)
-    return np.float64(of(k % held, runs)).reshape(models.shape)
-
-  return gradients
-
-
 def projection(op, keys, like):
   """R^T R of every round, for key[...], the root of each run."""
-  dtype, unravel = _flat(like)
+  _, unravel = ravel_pytree(like)
 
   @jax.jit
   def of(keys, r, x):
@@ -118,13 +99,7 @@ def projection(op, keys, like):
     return jax.vmap(one)(keys, x)
 
   def project(r, x):
-    runs = x.reshape(-1, x.shape[-1]).astype(dtype)
+    runs = x.reshape(-1, x.shape[-1]).astype(np.float32)
     return np.float64(of(keys.reshape(-1), r, runs)).reshape(x.shape)
 
   return project
-
-
-def _flat(like):
-  """The dtype of flat models, float32 at least, and their unravel."""
-  flat, unravel = ravel_pytree(like)
-  return jnp.promote_types(flat.dtype, jnp.float32), unravel

@@ -117,12 +117,12 @@ OPERATORS = {
 class Player:
   """Plays one operator, many runs side by side, at a theorem's step size."""
 
-  def __init__(self, op: sketches.Sketch, d: int = D, runs: int = 64):
+  def __init__(self, op: sketches.Sketch, runs: int = 64):
     keys = jax.random.split(jax.random.key(5), runs)
-    self.project = paper_runs.projection(op, keys, jnp.zeros(d))
+    self.project = paper_runs.projection(op, keys, jnp.zeros(D))
     alpha = op.properties.alpha
     assert alpha is not None
-    self.alpha = alpha(d)
+    self.alpha = alpha(D)
     self.runs = runs
 
   def step(self, theorem, problem, local_steps=1):

@@ -13,7 +13,7 @@ def fedsgd(hp, theta, rounds):
   return theta
 
 
-def fedavg(hp, theta, rounds, *, local_optimizer=None):
+def fedavg(hp, theta, rounds, *, local_optimizer=None, mu=0.0):
   own = dict(local_optimizer or {})
   numbers = {k: own[k] for k in own.keys() - {'kind', 'keep_state'}}
   kept = {}
@@ -23,16 +23,14 @@ def fedavg(hp, theta, rounds, *, local_optimizer=None):
     sent = []
     for client in this.clients:
       adamw = kept.setdefault(client.id, base.AdamW(hp.client_lr, **numbers))
-      sent.append(moved(hp, theta, client, step=own and adamw.step))
+      step = own and adamw.step
+      sent.append(moved(hp, theta, client, proximal=mu, step=step))
     theta = theta - hp.step(this.mean(sent, theta))
   return theta
 
 
 def fedprox(hp, theta, rounds, *, mu=0.01):
-  for this in rounds:
-    sent = [moved(hp, theta, x, proximal=mu) for x in this.clients]
-    theta = theta - hp.step(this.mean(sent, theta))
-  return theta
+  return fedavg(hp, theta, rounds, mu=mu)
 
 
 def feddyn(hp, theta, rounds, *, alpha=0.1):

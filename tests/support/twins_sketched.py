@@ -192,14 +192,12 @@ def sketched_sgd(
 
 def fetchsgd(
   hp, theta, rounds, *, sketch, k, momentum=0.9, error_update='zero',
-  momentum_masking=True, local_k=None, codec=None, wire=PLAIN,
+  momentum_masking=True, codec=None, wire=PLAIN,
 ):  # fmt: skip
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
     key = this.keys.run
     sent = [base.mean_gradient(theta, client) for client in this.clients]
-    if local_k is not None:
-      sent = [only(x, largest(x, local_k)) for x in sent]
     mean = wire.sketched(sketch, key, this, sent, theta, codec)
     velocity = momentum * velocity + mean
     error = error + hp.server_lr * velocity

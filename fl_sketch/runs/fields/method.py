@@ -120,9 +120,9 @@ class MethodFields(clients.ClientFields):
       p = takes.get(name)
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
-    takes_part = self.full_participation and not availability.in_force(self)
+    evenly = self.weights == 'equal' and not availability.in_force(self)
     required = algorithms.entry(self.algorithm).full_participation
-    if required and not (takes_part and self.weights == 'equal'):
+    if required and not (evenly and self.full_participation):
       raise self.refusal(
         '{algorithm} requires every client in every round: set cohort='
         "population, sampling='fixed_size', weights='equal' and no "

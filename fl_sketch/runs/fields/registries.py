@@ -52,7 +52,16 @@ def check(config: object):
     if isinstance(swept, Mapping):
       first = {k: _first(values) for k, values in swept.items() if k in takes}
       options = (not_none(first) or {}) | options
-    _check(field, known, name, options)
+    own_options = {k: v for k, v in options.items() if k not in known.shared}
+    known.check(name, own_options)
+    for option in known.shared.keys() & options:
+      label = f'{known.kind} {name!r}: {option}'
+      f.check_option(label, options[option], type(known.shared[option]))
+    if field in ('sketch', 'codec', 'downlink_codec'):
+      try:  # to make it checks what annotations do not say
+        known.make(name, **own_options)
+      except ValueError as e:
+        raise ValueError(f'{known.kind} {name!r}: {e}') from e
 
 
 def _first(values: Any) -> Any:
@@ -60,30 +69,6 @@ def _first(values: Any) -> Any:
   if isinstance(values, Mapping):
     return values.get('low')
   return values[0] if isinstance(values, tuple | list) and values else None
-
-
-def _check(field: str, known: registry.Registry, name: str, options: dict):
-  own_options = {k: v for k, v in options.items() if k not in known.shared}
-  known.check(name, own_options)
-  for option, default in known.shared.items():
-    if option in options:
-      label = f'{known.kind} {name!r}: {option}'
-      f.check_option(label, options[option], type(default))
-  if field in ('sketch', 'codec', 'downlink_codec'):
-    try:  # to make it checks what annotations do not say
-      known.make(name, **own_options)
-    except ValueError as e:
-      raise ValueError(f'{known.kind} {name!r}: {e}') from e
-
-
-def normalized(name: str, value: Any) -> Any:
-  """Return a field of a mapping, as it stands in a `Config`."""
-  if name in CALLS and isinstance(value, str):
-    try:
-      value = registry.parse_call(value)
-    except ValueError as e:
-      raise ValueError(f'{name}: {e}') from e
-  return not_none(value)
 
 
 def not_none(value: Any) -> Any:

@@ -64,6 +64,7 @@ def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
   program = lambda exp, mesh: real(exp, mesh)._replace(fn=50 * slots(exp, mesh))
   monkeypatch.setattr(program_lib, 'program', program)
   have = memory_lib.Available(50 * COHORT // 8, None)
+  monkeypatch.setattr(memory_lib, 'available', lambda device: have)
   for exp, fits in (
     (scaffold, True), (built(**PRIVATE), False),
     (scaffold._replace(clients_per_step=COHORT // 4), False),
@@ -72,10 +73,10 @@ def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
       exp = exp._replace(clients_per_step=None)
     run = program_lib.program(exp, mesh())
     if fits:
-      assert memory_lib.fitted(exp, mesh(), run, have) is not run
+      assert memory_lib.fitted(exp, mesh(), run) is not run
     else:
       with pytest.raises(memory_lib.TooLargeError):
-        memory_lib.fitted(exp, mesh(), run, have)
+        memory_lib.fitted(exp, mesh(), run)
 
 
 def test_memory_that_a_host_has(tmp_path, monkeypatch):

@@ -101,9 +101,6 @@ def test_counts_go_on_from_an_earlier_start():
   assert ledger.left_out == {'rejected_clients': [3, 2], 'full_cohorts': [1, 1]}
 
 
-pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
-
-
 @pytest.mark.smoke
 def test_a_resumed_run_is_the_run_that_was_never_stopped(whole, copy):
   """Also killed in a line of metrics; each new row is handed on once."""
