@@ -43,5 +43,5 @@ def unproven():
   from fl_sketch.runs import experiment
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(experiment, 'check_interference', lambda exp: None)
+    patch.setattr(experiment, 'proved', lambda exp: exp)
     yield

@@ -112,8 +112,7 @@ def assemble(
   if config.keep_best is not None:
     experiment.check_metric(config, problem, exp.hyper)
   experiment.check_algorithm(config, make(exp.hyper), exp.params)
-  experiment.check_interference(exp)
-  return exp
+  return experiment.proved(exp)
 
 
 def reconfigured(exp: Experiment, config: Config) -> Experiment:

@@ -7,6 +7,13 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.runs.config import Config
 
 _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'
+_PROVED = (
+  'Proved of the program before it runs: a client adds one contribution within '
+  'its bound to a release, whose noise is secret, of this round and used once; '
+  'nothing else of clients is broadcast, announced or kept. Tested: clipping, '
+  'rounding, laws of noise and samples. Trusted: the host, its clock and '
+  'generator, and what follows.'
+)
 _SELECTION = 'Choosing hyperparameters on the same data is not accounted for.'
 _HONEST = (
   'Clients are honest, add their share of the noise, and no more than cohort - '
@@ -80,6 +87,7 @@ def caveats(
   }
   rows_and_files = _published(config, keeps_state, test_of_clients)
   return (
+    _PROVED,
     *_of_order(config, correlation),
     *_OF_TRUST[trust],
     *(text for text, holds in conditions.items() if holds),

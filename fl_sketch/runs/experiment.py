@@ -1,6 +1,7 @@
 """An experiment, and the checks whether its parts fit one another."""
 
 from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
@@ -171,21 +172,37 @@ def check_metric(config: Config, problem: Problem, hyper: Hyper):
     )
 
 
-def check_interference(exp: Experiment):
-  """Prove non-interference of a private round, or raise InterferenceError."""
-  if exp.guarantee is None:
-    return
+def proved(exp: Experiment) -> Experiment:
+  """Prove what a private round releases, and add it to its statement.
+
+  Raises InterferenceError at a leak, and if more is released than accounted.
+  """
+  if (guarantee := exp.guarantee) is None:
+    return exp
   config, alone = exp.config, mesh.cohort_mesh(1)
   fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
   state = state_shapes(exp.make(exp.hyper), exp.params, config.population)
   cohort = exp.sample(0, 0)._replace(outcome=None)
   key = jax.eval_shape(lambda: jax.random.key(0))
   secret = jax.eval_shape(lambda: generators.known_roots(config.noise_seed)[0])
-  check_program(config, fn, exp.hyper, state, cohort, key, exp.data, secret)
+  args = exp.hyper, state, cohort, key, exp.data, secret
+  shown = check_program(config, fn, *args, budget=guarantee.round_cost)
+  statement = guarantee.statement
+  caveats = (*statement.caveats, *shown.sentences())
+  statement = dataclasses.replace(statement, caveats=caveats)
+  return exp._replace(guarantee=guarantee._replace(statement=statement))
 
 
-def check_program(config: Config, fn: Callable[..., Tree], *args: Tree):
-  """Prove non-interference of a private run's own program."""
-  name = f'Algorithm {config.algorithm!r}'
-  unit, metrics = config.privacy_unit, config.shows_all
-  noninterference.check_round(fn, *args, unit=unit, metrics=metrics, name=name)
+def check_program(
+  config: Config,
+  fn: Callable[..., Tree],
+  *args: Tree,
+  budget: float | None = None,
+) -> noninterference.Shown:
+  """Prove what a private run's own program releases."""
+  release = privacy_plan.release_of(config)
+  return noninterference.check_round(
+    fn, *args, unit=config.privacy_unit, metrics=config.shows_all,
+    trust='local' if release is None else release.trust, budget=budget,
+    name=f'Algorithm {config.algorithm!r}',
+  )  # fmt: skip

@@ -46,6 +46,16 @@ class PrivacyGuarantee(NamedTuple):
     """The same on the sum over the clients that train."""
     return self.stated_multiplier * self.noise_scale
 
+  @property
+  def round_cost(self) -> float | None:
+    """What a round's releases may cost: the sum of 1 / noise_multiplier^2.
+
+    None: there is no noise, and so no guarantee.
+    """
+    z = self.noise_multiplier
+    count = self.steps_per_round * self.mechanism.releases_per_step
+    return count / z**2 if z else None
+
   def epsilons(self, rounds: Sequence[int]) -> list[float]:
     """Epsilon after each number of rounds, at the delta of the statement."""
     statement, mechanism = self.statement, self.mechanism

@@ -37,7 +37,7 @@ def check(
   given = {'name': 'This', 'unit': unit, 'trust': trust, 'metrics': metrics}
   budget = make(hp).releases / float(hp.noise_multiplier) ** 2
   shown = noninterference.check_round(fn, *args, budget=budget, **given)
-  return sum(release.times for release in shown)
+  return sum(release.times for release in shown.releases)
 
 
 def of_leak(name, **options):

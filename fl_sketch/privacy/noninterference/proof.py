@@ -17,7 +17,7 @@ from typing import Any
 
 from fl_sketch import rounds
 from fl_sketch.privacy.noninterference import flow, numbers, releases, rows
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, marks
 from fl_sketch.utils.types import Key, Tree
 import jax
 
@@ -77,7 +77,16 @@ def check(
   """
   walk = releases.Proof()
   _walk(walk, fn, args, inputs, outputs, name, result)
-  return sum(x.times for x in walk.releases)
+  return sum(x.times for x in walk.shown.releases)
+
+
+def trust(tree: Tree, reason: str, *, rows: bool = False) -> Tree:
+  """Declare a value public, for a reason that stands in the statement of a run.
+
+  It is for what no rule shows, such as a bound that was proved by hand. With
+  `rows`, leaves are declared to have a row of one client each, on axis 0.
+  """
+  return marks.trusted(tree, reason, rows)
 
 
 def _walk(walk, fn, args, inputs, outputs, name, result):
@@ -143,7 +152,7 @@ def check_round(
   metrics: bool = False,
   name: str | None = None,
   budget: float | None = None,
-) -> list[releases.Release]:
+) -> releases.Shown:
   """Check that a round's public state has clients' data by noise alone.
 
   The round is of `rounds.run_round` or `scan_rounds`; its arguments may be
@@ -172,14 +181,14 @@ def check_round(
   if budget is not None:
     count = len(cohort.ids) if in_scan else 1
     _check_budget(walk, hp, count * budget, name)
-  return walk.releases
+  return walk.shown
 
 
 def _check_budget(walk, hp, budget, name):
   """Check that all releases of a round cost what is accounted for them."""
   known = dict(zip(_paths(hp, 'hp'), jax.tree.leaves(hp), strict=True))
   spent = 0.0
-  for release in walk.releases:
+  for release in walk.shown.releases:
     z = numbers.value_of(release.noise_multiplier, known)
     if z is None:
       raise flow.InterferenceError(
@@ -188,11 +197,11 @@ def _check_budget(walk, hp, budget, name):
       )
     spent += release.times * release.honest / z**2 if z else math.inf
   if spent > budget * (1 + 1e-5):
-    count = sum(x.times for x in walk.releases)
+    count = sum(x.times for x in walk.shown.releases)
     raise flow.InterferenceError(
       f'{name} releases {count} times in a round, for {spent:.4g} of '
       f'1 / noise_multiplier^2, of which {budget:.4g} is accounted: '
-      f'{walk.releases[-1].where}.'
+      f'{walk.shown.releases[-1].where}.'
     )
 
 

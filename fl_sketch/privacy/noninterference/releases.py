@@ -39,6 +39,27 @@ class Release(NamedTuple):
   where: str | None
 
 
+class Shown(NamedTuple):
+  """What the walk through a private program found; nothing leaks."""
+
+  releases: list[Release]
+  trusted: list[tuple[str, str | None]]  # reasons of `privacy.trust`, and lines
+  arrays: list[str]  # that code outside of the library closes over
+
+  def sentences(self) -> list[str]:
+    """Return what a statement says of values that are not proved."""
+    said = []
+    said += [
+      f'Declared, not proved: {why} ({line}).' for why, line in self.trusted
+    ]
+    if self.arrays:
+      arrays = '; '.join(dict.fromkeys(self.arrays))
+      said.append(
+        f'The program closes over arrays that count as public: {arrays}.'
+      )
+    return said
+
+
 class Proof(TypedWalk):
   """A walk through a private program that checks and counts its releases.
 
@@ -49,8 +70,7 @@ class Proof(TypedWalk):
   def __init__(self, unit: str = 'client', in_rounds: bool = False):
     super().__init__()
     self.unit, self.in_rounds = unit, in_rounds
-    self.releases: list[Release] = []
-    self.trusted: list[tuple[str, str | None]] = []  # reasons, and lines
+    self.shown = Shown([], [], [])
     self.used: set[Noise] = set()  # what was released
     self.marks: dict[Any, Callable[..., list[Value]]] = {
       marks.BY_CLIENT: self._by_client, marks.CONTRIBUTION: self._contribution,
@@ -62,16 +82,23 @@ class Proof(TypedWalk):
 
   def saved(self):
     """Return what a further pass through a loop starts from."""
-    found = self.leaks, self.releases, self.trusted
+    found = self.leaks, *self.shown
     return [*map(len, found)], {*self.used}
 
   def restore(self, before):
     """Forget what one pass through a loop found."""
     sizes, self.used = before[0], {*before[1]}
-    for found, size in zip(
-      (self.leaks, self.releases, self.trusted), sizes, strict=True
-    ):
+    for found, size in zip((self.leaks, *self.shown), sizes, strict=True):
       del found[size:]
+
+  def result(self, eqn, out, values):
+    """Return a result; name the arrays that a program of users closes over."""
+    for value, var in zip(values, eqn.invars, strict=True):
+      if value.number is not None and value.number.op == 'array':
+        if not flow.is_of_library(eqn):
+          text = f'{var.aval.str_short()} in {flow.where(eqn)}'
+          self.shown.arrays.append(text)
+    return super().result(eqn, out, values)
 
   def check_sum(self, eqn, given, labels):
     """Find noise of another grid than that of what it is added to."""
@@ -211,7 +238,7 @@ class Proof(TypedWalk):
     return values
 
   def _trusted(self, eqn, values):
-    self.trusted.append((eqn.params['reason'], flow.where(eqn)))
+    self.shown.trusted.append((eqn.params['reason'], flow.where(eqn)))
     if not eqn.params['rows']:
       return [flow.PUBLIC._replace(number=x.number) for x in values]
     data = lambda x: {flow.DATA: x.labels[flow.DATA]}
@@ -230,7 +257,7 @@ class Proof(TypedWalk):
       self._leak(_OTHER, labels, eqn, flow.CHANGED, flow.MIXED)
     elif labels:
       if flow.DATA in labels:
-        self.releases.append(self._release(eqn, given))
+        self.shown.releases.append(self._release(eqn, given))
       self._check_noise(eqn, [x.noise for x in given if x and x.noise], labels)
     public = lambda n: flow.PUBLIC._replace(number=self.unknown(eqn, n))
     return [public(n) for n in range(len(values))]
@@ -255,7 +282,8 @@ class Proof(TypedWalk):
 
   def _check_noise(self, eqn, noises, labels):
     """Check that noise is secret, of this round and step, and used once."""
-    loops = {*self.scans} | ({numbers.ROUND} if self.in_rounds else set())
+    loops = {loop for loop, n in self.scans.items() if n != 1}
+    loops |= {numbers.ROUND} if self.in_rounds else set()
     for noise in noises:
       missing = loops - noise.key.fresh
       if not noise.key.secret:
