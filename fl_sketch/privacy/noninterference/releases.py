@@ -37,6 +37,7 @@ class Release(NamedTuple):
   noise_multiplier: numbers.Number
   honest: float  # shares of noise that have the multiplier together
   where: str | None
+  keys: tuple[numbers.Number, ...]  # of its noise
 
 
 class Proof(TypedWalk):
@@ -249,7 +250,8 @@ class Proof(TypedWalk):
     copies = [n for is_lane, n, _ in eqn.params['batched'] if not is_lane]
     times = math.prod(lengths) * math.prod(copies)
     where = flow.where(eqn)
-    return Release(times, clip_norm, noise_multiplier, honest, where)
+    keys = tuple(x.noise.key for x in given)
+    return Release(times, clip_norm, noise_multiplier, honest, where, keys)
 
   def _check_noise(self, eqn, noises, labels):
     """Check that noise is secret, of this round and step, and used once."""
