@@ -11,6 +11,7 @@ from fl_sketch.models import losses
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
+from fl_sketch.privacy.noninterference import certificate, proof
 from fl_sketch.rounds import comms, fates, mesh
 from fl_sketch.rounds.algorithm import Hyper, with_hyper
 from fl_sketch.runs import caveats, devices, method, metrics, privacy_plan
@@ -193,16 +194,30 @@ def proved(exp: Experiment) -> Experiment:
   return exp._replace(guarantee=guarantee._replace(statement=statement))
 
 
+def certificate_of(
+  exp: Experiment, fn: Callable[..., Tree], *args: Tree
+) -> str:
+  """Prove non-interference of a private run's own program; return the proof.
+
+  The text is a certificate for `privacy/check_certificate.py`.
+  """
+  found: list[certificate.Round] = []
+  check_program(exp.config, fn, *args, proved=found.append)
+  proved = found[0]._replace(hyper=proof.numbers_of(exp.hyper))
+  assert exp.guarantee is not None, 'checked by the caller'
+  account = privacy_plan.account_of(exp.config, exp.guarantee)
+  about = {'algorithm': exp.config.algorithm, 'account': account}
+  trust = exp.guarantee.statement.trust
+  return certificate.text(proved, trust=trust, **about)
+
+
 def check_program(
-  config: Config,
-  fn: Callable[..., Tree],
-  *args: Tree,
-  budget: float | None = None,
+  config: Config, fn: Callable[..., Tree], *args: Tree, **options: Any
 ) -> noninterference.Shown:
   """Prove what a private run's own program releases."""
   release = privacy_plan.release_of(config)
   return noninterference.check_round(
     fn, *args, unit=config.privacy_unit, metrics=config.shows_all,
-    trust='local' if release is None else release.trust, budget=budget,
-    name=f'Algorithm {config.algorithm!r}',
+    trust='local' if release is None else release.trust,
+    name=f'Algorithm {config.algorithm!r}', **options,
   )  # fmt: skip

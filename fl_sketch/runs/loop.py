@@ -10,6 +10,7 @@ import time
 from typing import Any, NamedTuple
 
 from fl_sketch import models, rounds
+from fl_sketch.privacy.noninterference import certificate
 from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
   experiment,
@@ -33,7 +34,7 @@ from fl_sketch.runs.workdir import (
   has_rows,
   in_all_processes,
 )
-from fl_sketch.utils import extras, progress as progress_lib
+from fl_sketch.utils import digests, extras, files, progress as progress_lib
 from fl_sketch.utils.types import Params
 import jax
 import numpy as np
@@ -168,13 +169,13 @@ class _Run:
     self.store = Checkpoints(where, config.keep_checkpoints)
     opened.callback(self.store.close)
     self.was_finished = self.files.finished and self._has_last_checkpoint()
-    run = program(exp, mesh)
+    run, self.certificate = program(exp, mesh), None
     alone = jax.process_count() == 1 and player is None
     if alone and not self.was_finished:
       run = memory.fitted(exp, mesh, run)
     if exp.guarantee is not None and not self.was_finished:
       # Its trace is kept for the compilation.
-      experiment.check_program(config, run.fn, *run.args)
+      self.certificate = experiment.certificate_of(exp, run.fn, *run.args)
     self.player: RunPlayer = (player or Shards)(exp, mesh, folder, run)
     opened.callback(self.player.close)
     self.start, ledger = self._restore()
@@ -191,6 +192,8 @@ class _Run:
     if init_from is not None:
       keep_initial(folder, exp.params)
     self.row = self.files.begin(self.start, tokenizer)
+    if self.certificate is not None and jax.process_index() == 0:
+      files.write(folder / certificate.NAME, self.certificate)
     self.best = Best(folder, config.keep_best, self.store.rounds)
 
   def _has_last_checkpoint(self):
@@ -257,6 +260,9 @@ class _Run:
         if line:
           progress_lib.note(line)
       about = log.privacy_summary(exp) | self.best.summary()
+      if self.certificate is not None:
+        digest = digests.of_text(self.certificate)
+        about['privacy'] |= {'certificate': digest}
       about['parameters'] = models.num_params(exp.params)
       about['left_out'] = result.left_out
       self.files.summarize(result.row, **about)

@@ -99,6 +99,21 @@ def release_of(config: Config) -> private_mean.Release | None:
   return private_mean.CentralRelease(**options)
 
 
+def account_of(config: Config, guarantee: PrivacyGuarantee) -> dict[str, Any]:
+  """Return the inputs of the account and its epsilon, for a certificate."""
+  statement = guarantee.statement
+  return types.plain({
+    'mechanism': dataclasses.asdict(guarantee.mechanism),
+    'rounds': config.rounds, 'steps_per_round': guarantee.steps_per_round,
+    'noise_multiplier': guarantee.noise_multiplier,
+    'noise_scale': guarantee.noise_scale, 'delta': statement.delta,
+    'correlation': guarantee.correlation
+    and dataclasses.asdict(guarantee.correlation),
+    'accountant': statement.accountant, 'epsilon': statement.epsilon,
+    'noise': statement.noise,
+  })  # fmt: skip
+
+
 def max_cohort(config: Config) -> int | None:
   """Return the size above which random cohorts are cut off; None elsewhere."""
   is_random = config.sampling in cohorts.RANDOM_SIZE

@@ -80,8 +80,7 @@ class Client:
     self._answer: Answer | None = None
     self._incarnation, self._last_asked = 0, -1
     self._replicas = {0: Replica.of(self.programs.first(params))}
-    durable = self.programs.private
-    self._store = Store(folder, self.run, self.id, durable)
+    self._store = Store(folder, self.run, self.id)
     for number, replica, incarnation in self._store.load(self.programs.start):
       self._last_asked = number
       if replica is not None:

@@ -27,7 +27,7 @@ class History:
   which a client took part: it may need them to know its own state. What the
   folder has beyond `rounds_done`, those of the server's state, is removed.
 
-  `open` is a private round that is not closed: announcements between its
+  `open` is a private round whose result no checkpoint has: announcements of its
   exchanges, which must not be made again, and who had answered. ValueError: its
   file is damaged; other damaged files are not used.
   """
@@ -84,6 +84,14 @@ class History:
       content = wire.encode_request(wire.Request(*head, parts=parts))
       files.write(self._path(number), content, durable=True)
     self._forget()
+
+  def closed_by(self, state: rounds.FedState) -> frozenset[int] | None:
+    """Return whose payloads the open round was closed with; None: not yet."""
+    if self.open is None:
+      return None
+    exchanges = self._programs.shapes(self._programs.facts(state))
+    count = sum(len(exchange.announcements) for exchange in exchanges)
+    return self.open.taken if len(self.open.announcements) == count else None
 
   def taken(self, client: int, before: int) -> int:
     """Return the last round whose payload of a client was taken; -1: none."""

@@ -41,17 +41,10 @@ class Replica(NamedTuple):
 
 
 class Store:
-  """The replicas of a client in a folder, a file each; None keeps none.
+  """The replicas of a client in a folder, a file each; None keeps none."""
 
-  `durable` brings them to the disk at once: what a private run has released
-  must not be forgotten.
-  """
-
-  def __init__(
-    self, folder: pathlib.Path | None, run: bytes, client: int, durable: bool
-  ):
-    self._folder, self._durable = folder, durable
-    self._run, self._client = run, client
+  def __init__(self, folder: pathlib.Path | None, run: bytes, client: int):
+    self._folder, self._run, self._client = folder, run, client
 
   def save(
     self, replicas: Mapping[int, Replica], number: int, incarnation: int
@@ -65,7 +58,7 @@ class Store:
     content = numbers, replica.state
     of = {'run': self._run, 'round_index': number, 'client_id': self._client}
     message = wire.encode_reply(content, **of)
-    files.write(self._path(number), message, self._durable)
+    files.write(self._path(number), message)
     for other in self._numbers() - replicas.keys():
       self._path(other).unlink()
 

@@ -188,12 +188,17 @@ class SiteRounds:
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
   ) -> Closed:
     """Play the round that starts from a state; SitesError if nobody answers."""
+    closed_by = self.history.closed_by(state)
+    if closed_by is not None:  # with other clients it would be another sum
+      weight = np.where(np.isin(ids, [*closed_by]), weight, 0)
     for attempt in range(self.timeouts.attempts):
       box = Inbox(self.server, state, ids, weight)
       if self.history.open is not None:
         box.resume(self.history.open.announcements, self.history.open.taken)
       try:
         self._exchange_all(box, state)
+        if closed_by not in (None, {*box.taken}):
+          raise EmptyRoundError('Clients of a sum that was released lack.')
         closed = box.close()
       except EmptyRoundError:
         time.sleep(min(_PAUSE * 2**attempt, self.timeouts.reply))
@@ -204,8 +209,9 @@ class SiteRounds:
     who = 'its clients'
     if not self.hides_clients:
       who = f'clients {ids[weight > 0].tolist()}'
+    some = 'None' if closed_by is None else 'Not all'
     raise SitesError(
-      f'None of {who} has answered in round {int(state.round)}; start their '
+      f'{some} of {who} has answered in round {int(state.round)}; start their '
       f'sites, then the server.{self._why}'
     )
 

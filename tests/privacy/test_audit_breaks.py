@@ -85,6 +85,7 @@ def test_the_guide_shows_the_list():
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures('unproven')
 @pytest.mark.parametrize('audited', ['many runs', 'one run'])
 @pytest.mark.parametrize('fields', [{}, NOISY, breaks.QUANTILE], ids=str)
 def test_what_is_honest_is_accused_as_often_as_stated(audited, fields):

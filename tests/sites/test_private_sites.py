@@ -91,6 +91,24 @@ def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   assert kinds == {RequestKind.HELLO} | again
 
 
+@pytest.mark.parametrize('name', ['dp_fedavg', NAME])
+def test_a_private_round_is_closed_again_with_the_same_clients(name, tmp_path):
+  """Catches a sum without a client after the sum with it: its difference."""
+  run = run_of(name, folder=tmp_path)
+  run.play(absent=[3])
+  want = run.state
+  for gone in ({1}, set()):  # no checkpoint has the round
+    run.serve(0)
+    run.gone = gone
+    if gone:
+      with pytest.raises(
+        site_rounds.SitesError, match=r'all of clients \[0, 1'
+      ):
+        run.play()
+  run.play()
+  chex.assert_trees_all_equal(run.state, want)
+
+
 def test_damaged_announcements_of_a_private_round_are_refused(tmp_path):
   """Catches a server that releases a private round twice."""
   (tmp_path / 'round_2.bin').write_bytes(b'cut')

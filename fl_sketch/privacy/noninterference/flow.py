@@ -80,6 +80,8 @@ class Walk:
     self.leaks: list[Leak] = []
     self.path: tuple[int, ...] = ()  # of operations with the present program
     self.cells: list[list[Value]] = []  # of mutable arrays
+    # By path and id: of programs' arguments and of operations' results.
+    self.types: dict[tuple[int, ...], Sequence[Value]] = {}
 
   def run(
     self,
@@ -94,6 +96,7 @@ class Walk:
     consts = getattr(jaxpr, 'consts', ())
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
     env = dict(zip(jaxpr.invars, values, strict=True))
+    self.types[*self.path, id(jaxpr)] = values
     if consts:
       pairs = zip(jaxpr.constvars, consts, strict=True)
       env |= {var: self.constant(x) for var, x in pairs}
@@ -105,6 +108,7 @@ class Walk:
 
     for eqn in jaxpr.eqns:
       results = self._apply(eqn, [read(x) for x in eqn.invars], decided)
+      self.types[*self.path, id(eqn)] = results
       env.update(zip(eqn.outvars, results, strict=True))
     return [read(x) for x in jaxpr.outvars]
 

@@ -16,10 +16,17 @@ import math
 from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.privacy.noninterference import flow, numbers, releases, rows
+from fl_sketch.privacy.noninterference import (
+  certificate,
+  flow,
+  numbers,
+  releases,
+  rows,
+)
 from fl_sketch.rounds import comms, marks
 from fl_sketch.utils.types import Key, Tree
 import jax
+import numpy as np
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
 POOL = 'pool'  # data of all clients, of which each has indices of its own
@@ -77,7 +84,7 @@ def check(
   """
   walk = releases.Proof()
   _walk(walk, fn, args, inputs, outputs, name, result)
-  return sum(x.times for x in walk.shown.releases)
+  return sum(x.times for x in releases.of_one(walk.shown.releases))
 
 
 def trust(tree: Tree, reason: str, *, rows: bool = False) -> Tree:
@@ -90,7 +97,7 @@ def trust(tree: Tree, reason: str, *, rows: bool = False) -> Tree:
 
 
 def _walk(walk, fn, args, inputs, outputs, name, result):
-  """Walk through a function's program; raise InterferenceError at a leak."""
+  """Return what was proved of a program; raise InterferenceError at a leak."""
   names = inspect.signature(fn).bind(*args).arguments
   paths = [x for name, arg in names.items() for x in _paths(arg, name)]
   kinds = jax.tree.leaves(jax.tree.broadcast(inputs, args))
@@ -100,6 +107,7 @@ def _walk(walk, fn, args, inputs, outputs, name, result):
   values = [_argument(walk, *x) for x in zip(paths, kinds, avals, strict=True)]
   shapes = program.out_info
   found = walk.run(program.jaxpr, values)
+  given = [*zip(paths, kinds, strict=True)]
   kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
   parts = zip(
     result or ['the result'], shapes if result else [shapes], strict=True
@@ -117,6 +125,8 @@ def _walk(walk, fn, args, inputs, outputs, name, result):
     texts = list(dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks))
     more = f' ({len(texts) - 1} more such places.)' if len(texts) > 1 else ''
     raise flow.InterferenceError(texts[0] + more)
+  results = [*zip(places, kinds, strict=True)]
+  return certificate.Round(program.jaxpr, walk, given, results)
 
 
 def _argument(walk, path, kind, aval) -> flow.Value:
@@ -152,6 +162,7 @@ def check_round(
   metrics: bool = False,
   name: str | None = None,
   budget: float | None = None,
+  proved: Callable[[certificate.Round], Any] | None = None,
 ) -> releases.Shown:
   """Check that a round's public state has clients' data by noise alone.
 
@@ -160,6 +171,7 @@ def check_round(
   weights are public. A row of per-client state may have that client's data,
   other state and the parameters none. `metrics` says whether the round's
   metrics may have data without noise; `name` is of the algorithm, in messages.
+  `proved` is called with what a certificate is written of.
 
   Raises InterferenceError as `check` does.
   """
@@ -177,18 +189,21 @@ def check_round(
   args = hp, state, cohort, key, data, noise_key
   inputs = PUBLIC, kinds, cohort_kinds, PUBLIC, POOL, NOISE
   outputs = kinds, DATA if metrics else PUBLIC
-  _walk(walk, round_fn, args, inputs, outputs, name, ('state', 'metrics'))
+  names = 'state', 'metrics'
+  shown = _walk(walk, round_fn, args, inputs, outputs, name, names)
   if budget is not None:
     count = len(cohort.ids) if in_scan else 1
     _check_budget(walk, hp, count * budget, name)
+  if proved is not None:
+    proved(shown)
   return walk.shown
 
 
 def _check_budget(walk, hp, budget, name):
   """Check that all releases of a round cost what is accounted for them."""
-  known = dict(zip(_paths(hp, 'hp'), jax.tree.leaves(hp), strict=True))
-  spent = 0.0
-  for release in walk.shown.releases:
+  known, spent = numbers_of(hp), 0.0
+  found = releases.of_one(walk.shown.releases)
+  for release in found:
     z = numbers.value_of(release.noise_multiplier, known)
     if z is None:
       raise flow.InterferenceError(
@@ -197,12 +212,18 @@ def _check_budget(walk, hp, budget, name):
       )
     spent += release.times * release.honest / z**2 if z else math.inf
   if spent > budget * (1 + 1e-5):
-    count = sum(x.times for x in walk.shown.releases)
+    count = sum(x.times for x in found)
     raise flow.InterferenceError(
       f'{name} releases {count} times in a round, for {spent:.4g} of '
       f'1 / noise_multiplier^2, of which {budget:.4g} is accounted: '
       f'{walk.shown.releases[-1].where}.'
     )
+
+
+def numbers_of(hp: rounds.Hyper) -> dict[str, float]:
+  """Return hyperparameters by the names of a round's arguments."""
+  leaves = zip(_paths(hp, 'hp'), jax.tree.leaves(hp), strict=True)
+  return {k: float(x) for k, x in leaves if np.ndim(x) == 0}
 
 
 def _paths(tree, name) -> list[str]:

@@ -8,6 +8,7 @@ has.
 """
 
 from collections.abc import Callable
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -37,6 +38,21 @@ class Release(NamedTuple):
   noise_multiplier: numbers.Number
   honest: float  # shares of noise that have the multiplier together
   where: str | None
+  keys: tuple[numbers.Number, ...]  # of its noise
+  clients: tuple[int, int] | None = None  # whose samples they are of, if any
+
+
+def of_one(found: list[Release]) -> list[Release]:
+  """Return the most releases that one sample or client is in."""
+  groups: dict[Any, list[Release]] = {}
+  for release in found:
+    groups.setdefault(release.clients, []).append(release)
+  if None in groups:
+    return found
+  spans = sorted(groups)
+  apart = all(x[1] <= y[0] for x, y in itertools.pairwise(spans))
+  times = lambda group: sum(release.times for release in group)
+  return max(groups.values(), key=times, default=[]) if apart else found
 
 
 class Shown(NamedTuple):
@@ -131,7 +147,7 @@ class Proof(TypedWalk):
     span, axes = value.rows.span, () if axis is None else (axis,)
     if axes and span is None:
       span = 0, eqn.invars[0].aval.shape[axis]
-    found = rows.Rows(axes, span, self.of_clients, True, not axes)
+    found = rows.Rows(axes, span, value.rows.loops, True, not axes)
     return [value._replace(rows=found)]
 
   def _of_same(self, eqn, values):
@@ -152,7 +168,10 @@ class Proof(TypedWalk):
           origin = value.labels.get(flow.MIXED, value.labels[flow.DATA])
           self.leaks.append(Leak('a contribution', flow.MIXED, origin))
         span = 0, var.aval.shape[axis]
-        found = rows.Rows((axis,), span, self.of_clients, True)
+        # Whose samples they are, so that other clients' are no more of them.
+        own = ('clients', whose and whose.span)
+        loops = (*self.of_clients, own)
+        found = rows.Rows((axis,), span, loops, True)
         value = value._replace(
           labels={flow.DATA: value.labels[flow.DATA]}, rows=found
         )
@@ -278,7 +297,11 @@ class Proof(TypedWalk):
     copies = [n for is_lane, n, _ in eqn.params['batched'] if not is_lane]
     times = math.prod(lengths) * math.prod(copies)
     where = flow.where(eqn)
-    return Release(times, clip_norm, noise_multiplier, honest, where)
+    keys = tuple(x.noise.key for x in given)
+    clients = next((x[1] for x in own if x[0] == 'clients'), None)
+    return Release(
+      times, clip_norm, noise_multiplier, honest, where, keys, clients
+    )
 
   def _check_noise(self, eqn, noises, labels):
     """Check that noise is secret, of this round and step, and used once."""

@@ -173,3 +173,17 @@ def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   # Where rates depend on the number of rounds, so does the secret.
   of = functools.partial(of, client_schedule='cosine')
   assert not same(of(rounds=50), of(rounds=100))
+
+
+def test_a_server_whose_sites_add_the_noise_names_no_secret_of_it(entropy):
+  """Catches a last line on a file without noise, and takers that are kept."""
+  folder = entropy.parents[1]
+  assert f'{entropy} can remove' in noise_secret.sentence(folder)
+  (folder / 'sites.json').write_text('{"noise": "sites"}')
+  said = noise_secret.sentence(folder)
+  assert 'state folder' in said
+  assert f'{entropy}' not in said
+  announced = entropy.with_name(noise_secret.ANNOUNCED)
+  announced.mkdir()
+  noise_secret.forget(folder, unfinished=True)
+  assert not announced.exists()

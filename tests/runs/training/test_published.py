@@ -1,7 +1,6 @@
 """Runs whose data differ, file by file, against the table of what they say."""
 
 import functools
-import json
 import re
 import shutil
 import typing
@@ -13,7 +12,6 @@ from fl_sketch.utils import files, markdown
 import harness
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from own_problem import CLIENTS, PRIVATE, build, values
 import published
 import pytest
@@ -35,7 +33,6 @@ OWN = STORE | {
 }  # fmt: skip
 IN_FOLDER = STORE | {'dataset_options': {'folder': 'x'}}
 SIZES, HELD = np.array([3, 4, 5]), np.array([2, 1, 3])
-TIMED = '_CHECKPOINT_METADATA', 'digests.json', 'commit_success.txt'
 
 
 def faint(x):
@@ -88,32 +85,6 @@ def of_store(folder, fields, other=None, test=False):
   return runs.build(fields | {'dataset_options': {'folder': str(folder)}})
 
 
-def contents(folder, printed):
-  """(name in the table, part) -> what no clock decides, of all that is left."""
-  found = {('printed lines', ''): printed}
-  for path in sorted(folder.rglob('*')):
-    name = path.relative_to(folder).as_posix()
-    if path.name == 'arrays':  # in files with times
-      reader = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
-      tree = reader.metadata(path).item_metadata.tree
-      one = ocp.RestoreArgs(restore_type=np.ndarray)
-      how = jax.tree.map(lambda _, one=one: one, tree)
-      tree = reader.restore(path, restore_args=how)
-      found[name, ''] = jax.tree.map(np.ndarray.tolist, tree)
-    elif path.is_dir() or '/arrays/' in name:
-      continue
-    elif path.name in TIMED:
-      found[name, ''] = None
-    elif path.name in ('metrics.jsonl', 'summary.json'):
-      text = path.read_text().replace('\n  ', ' ').replace('\n}', '}')
-      rows = [json.loads(line) for line in text.splitlines()]
-      for part in {*rows[-1]} - {'seconds'}:
-        found[name, part] = [row.get(part) for row in rows]
-    else:
-      found[name, ''] = path.read_bytes()
-  return found
-
-
 @pytest.mark.representatives(f'store-{HIDDEN}')
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('name', ['arrays', 'store'])
@@ -128,25 +99,10 @@ def test_only_what_the_table_names_tells_of_clients(
     exp = (of_arrays if name == 'arrays' else make)(fields, other)
     capfd.readouterr()
     runs.train(exp, tmp_path / f'{other}', progress=False)
-    found[other] = contents(tmp_path / f'{other}', capfd.readouterr())
+    found[other] = published.contents(tmp_path / f'{other}', capfd.readouterr())
   given = {'keeps_state': name == 'arrays', 'test_of_clients': name == 'store'}
-  says = functools.partial(published.says, exp.config, **given)
-  columns = {part for file, part in found[None] if file == 'metrics.jsonl'}
-  every = {says(published.COLUMNS, x) for x in columns}
-  every |= {says(published.FILES, x) for x, _ in found[None]}
-  assert published.ABSENT not in every
   for other in ('trained', 'held'):
-    both = found[None] | found[other]
-    changed = {k for k in both if both[k] != found[None].get(k)}
-    told[other] = {part or file for file, part in changed}
-    moved = any(file == 'metrics.jsonl' for file, _ in changed)
-    for file, part in changed:
-      what = says(published.FILES, file)
-      if what == published.ROWS and part in columns:
-        what = says(published.COLUMNS, part)
-      elif what == published.ROWS and moved:  # which are copied or drawn
-        what = published.EXACT
-      assert what not in (published.NOTHING, published.ROWS), (file, part)
+    told[other] = published.told(exp.config, found[None], found[other], **given)
   assert 'problem.json' in told['trained'] & told['held']
   if kind == HIDDEN:
     assert told['held'] == {'problem.json'}
