@@ -1,5 +1,6 @@
 """Clients' data reach public values by noise alone: shown, or refused."""
 
+import collections
 import inspect
 import re
 
@@ -8,7 +9,7 @@ from fl_sketch import rounds, runs
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.privacy.noninterference import releases
-from fl_sketch.rounds import chain, mesh as mesh_lib, transforms
+from fl_sketch.rounds import chain, marks, mesh as mesh_lib, transforms
 from fl_sketch.runs import config
 from fl_sketch.utils import plugins
 import jax
@@ -197,6 +198,48 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
   for made in runs.build, runs.account:
     with refused(r"'realised' lets cohort.weight reach .* own\.py:18, mul"):
       made(c)
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_a_declared_value_is_public_for_its_reason(tmp_path):
+  """Catches a declaration that the statement of the run leaves out."""
+  told = "noninterference.trust(comm.total(weight), 'Cohorts are public.')"
+  text = REALISED.replace('comm.total(weight)', told)
+  head = 'from fl_sketch.privacy import noninterference\n'
+  (tmp_path / 'own.py').write_text(head + text.lstrip())
+  plugins.load(str(tmp_path / 'own.py'))
+  exp = runs.build(PRIVATE | {'algorithm': 'realised'})
+  last = exp.guarantee.statement.caveats[-1]
+  assert last == 'Declared, not proved: Cohorts are public. (own.py:17).'
+
+
+def test_a_mark_of_other_code_is_refused():
+  """Catches a program that calls its own value a release."""
+  with refused(r"test_non.*py:\d+ marks a value as 'released'"):
+    noninterference.check(
+      lambda x: marks.released(x.sum(0)), jnp.ones((3, 2)), inputs=('data',)
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', ['dp_fedavg', 'private_iterative_sketching'])
+def test_marks_are_gone_in_the_compiled_program(name, monkeypatch):
+  """Catches a mark that computes something, or keeps XLA from fusing."""
+  case = cases.ALGORITHMS[name]
+  cohort, params = cases.cohorts_of(case.make)(0), cases.params_of(case.make)
+
+  def operations():
+    jax.clear_caches()
+    fn = jax.jit(rounds.run_round(case.make, mesh_lib.cohort_mesh(2)))
+    state = rounds.init(case.make(cases.HP), params, cases.POPULATION)
+    args = cases.HP, state, cohort, cases.KEY, None, cases.SECRET
+    text = fn.lower(*args).compile().as_text()
+    return collections.Counter(re.findall(r' = \S+ ([\w-]+)\(', text))
+
+  marked = operations()
+  monkeypatch.setattr(marks, '_bind', lambda mark, tree, *_, **__: tree)
+  monkeypatch.setattr(marks, 'by_client', lambda tree, axis=0: tree)
+  assert operations() == marked
 
 
 def test_two_sums_with_the_same_noise_are_refused():

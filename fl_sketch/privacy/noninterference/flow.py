@@ -198,7 +198,12 @@ class Walk:
     def body(state):
       return self.run(program, [*values[:consts], *state, *xs], decided)
 
-    state, results = self._fixpoint(eqn, values[consts : consts + carry], body)
+    state = values[consts : consts + carry]
+    if eqn.params['length'] == 1:
+      results = body(state)
+      state = results[:carry]
+    else:
+      state, results = self._fixpoint(eqn, state, body)
     ys = [self.stacked(eqn, y) for y in results[carry:]]
     return [passed(eqn, x) for x in [*state, *ys]]
 

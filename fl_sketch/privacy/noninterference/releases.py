@@ -128,7 +128,7 @@ class Proof(TypedWalk):
     if not flow.is_of_library(eqn) and mark != self._trusted:
       raise flow.InterferenceError(
         f'{flow.where(eqn)} marks a value as {eqn.primitive.name!r}; only '
-        'mechanisms of fl_sketch.privacy may. Use privacy.trust.'
+        'mechanisms of fl_sketch.privacy may. Use noninterference.trust.'
       )
     return mark(eqn, values)
 

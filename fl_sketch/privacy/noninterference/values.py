@@ -101,8 +101,7 @@ class TypedWalk(flow.Walk):
         self.scans = self.scans | {self.path: eqn.params.get('length')}
       if name == 'scan':
         steps = values[eqn.params['num_consts'] + eqn.params['num_carry'] :]
-        is_one = eqn.params['length'] == 1  # whose only step has all clients
-        if is_one or any(x.rows and 0 in x.rows.axes for x in steps):
+        if any(x.rows and 0 in x.rows.axes for x in steps):
           self.of_clients = (*self.of_clients, self.path)
       yield
       self.shards -= name == 'shard_map'
@@ -139,7 +138,7 @@ class TypedWalk(flow.Walk):
     """Return one step of an array, whose axis of steps may be of clients."""
     labels, found = value.labels, value.rows
     if found:
-      is_step = 0 in found.axes or eqn.params['length'] == 1
+      is_step = 0 in found.axes
       found = found._replace(axes=tuple(a - 1 for a in found.axes if a))
       if is_step:
         found = found._replace(loops=(*found.loops, self.path))
