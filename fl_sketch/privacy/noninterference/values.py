@@ -101,7 +101,9 @@ class TypedWalk(flow.Walk):
         self.scans = self.scans | {self.path: eqn.params.get('length')}
       if name == 'scan':
         steps = values[eqn.params['num_consts'] + eqn.params['num_carry'] :]
-        is_one = eqn.params['length'] == 1  # whose only step has all clients
+        # The only step may have all clients, but in a lane only its own.
+        in_lane = any(x.rows and x.rows.lanes for x in values)
+        is_one = eqn.params['length'] == 1 and not in_lane
         if is_one or any(x.rows and 0 in x.rows.axes for x in steps):
           self.of_clients = (*self.of_clients, self.path)
       yield
@@ -139,7 +141,8 @@ class TypedWalk(flow.Walk):
     """Return one step of an array, whose axis of steps may be of clients."""
     labels, found = value.labels, value.rows
     if found:
-      is_step = 0 in found.axes or eqn.params['length'] == 1
+      is_one = eqn.params['length'] == 1 and self._is_of_clients()
+      is_step = 0 in found.axes or is_one
       found = found._replace(axes=tuple(a - 1 for a in found.axes if a))
       if is_step:
         found = found._replace(loops=(*found.loops, self.path))
