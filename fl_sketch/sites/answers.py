@@ -24,23 +24,20 @@ class Answers:
     self.round: int = record.get('round', -1)
     self._sent: dict[str, str] = record.get('sent', {})  # by exchange
 
-  def save(self):
-    """Write the record; it is on the disk when this returns."""
-    if self._path is not None:
-      record = {'round': self.round, 'sent': self._sent}
-      files.write(self._path, record, durable=True)
-
   def allows(self, number: int, stage: int, body: bytes) -> bool:
     """Record an answer before it is sent; return whether it may be sent.
 
     It may not in an earlier round, or if another one was sent in this exchange.
     """
-    digest = hashlib.sha256(body).hexdigest()
-    if number == self.round and f'{stage}' in self._sent:
-      return self._sent[f'{stage}'] == digest
     if number < self.round:
       return False
     sent = self._sent if number == self.round else {}
-    self.round, self._sent = number, sent | {f'{stage}': digest}
-    self.save()
+    digest, name = hashlib.sha256(body).hexdigest(), f'{stage}'
+    if name in sent:
+      return sent[name] == digest
+    sent = sent | {name: digest}
+    if self._path is not None:  # first, as a full disk may refuse it
+      record = {'round': number, 'sent': sent}
+      files.write(self._path, record, durable=True)
+    self.round, self._sent = number, sent
     return True

@@ -15,7 +15,8 @@ from fl_sketch.runs import log, noise_secret, same_run, sampler, workdir
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.runs.problem import Problem, evaluation_batches
-from fl_sketch.sites import answers, wire
+from fl_sketch.sites import wire
+from fl_sketch.sites.answers import Answers
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.programs import Programs
 from fl_sketch.utils import __version__, files
@@ -123,7 +124,7 @@ def client(
       send_loss=roots is None or c.public_metrics != 'hidden',
       evaluate=None if roots else _evaluation(exp),
       max_rounds=c.rounds if private else None, samples=int(samples),
-      tells_samples=reads_samples(c), answers=answers.Answers(record),
+      tells_samples=reads_samples(c), answers=Answers(record),
       folder=None if folder is None else folder / 'replicas',
     )  # fmt: skip
     weakref.finalize(made, locked.pop_all().close)
@@ -167,7 +168,7 @@ def _secret(exp, run, number, folder, answered) -> generators.Roots:
         f'{answered} is missing: rounds that it lists would be answered twice '
         'with the same noise. Restore it, or set another state folder.'
       )
-    answers.Answers(answered).save()
+    files.write(answered, {}, durable=True)
   resumed = any((folder / 'replicas').glob('replica_*'))
   owner = json.dumps([run.hex(), number, record], sort_keys=True)
   return noise_secret.keep(folder, resumed=resumed, owner=owner)

@@ -4,6 +4,7 @@ import collections
 import inspect
 import re
 
+import breaks
 import cases
 from fl_sketch import rounds, runs
 from fl_sketch.privacy import noninterference
@@ -161,6 +162,11 @@ CONFIGS = {
 def test_private_configs_are_shown(name):
   """Catches a clean config refused by its check."""
   runs.build(PRIVATE | {'algorithm': name} | CONFIGS[name])
+
+
+def test_a_loop_of_one_step_in_a_lane_is_of_its_client_alone():
+  """Catches one local step, or one block of a sketch, taken for a cohort."""
+  runs.build(breaks.SAFL)
 
 
 REALISED = """
