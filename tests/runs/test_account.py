@@ -27,13 +27,6 @@ def test_a_config_is_accounted_as_its_run_is():
   assert guarantee.statement.epsilon == pytest.approx(exact)
 
 
-def test_the_curve_ends_at_the_statement():
-  guarantee = runs.account(quadratics())
-  values = guarantee.epsilons(range(1, 21))
-  assert values == sorted(values)
-  assert values[-1] == guarantee.statement.epsilon
-
-
 def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
   """Catches those of another mechanism, delta or accountant."""
   c = quadratics()
