@@ -90,7 +90,6 @@ class _Parser(flags.ArgumentParser):
 
 
 def _check_overrides(config: Any):
-  """Refuse a flag --config.FIELD of a field that the config lacks."""
   names, holders = [], [('', config)]
   for prefix, holder in holders:  # those of nested fields are appended
     names += [prefix + name for name in holder]

@@ -112,7 +112,6 @@ def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:
 
 
 def _kind(x, is_column: bool) -> tuple[np.dtype, tuple[int, ...]]:
-  """The dtype and the shape of one sample."""
   dtype = jax.dtypes.canonicalize_dtype(x.dtype)
   return np.dtype(np.float32 if is_column else dtype), x.shape[1:]
 

@@ -50,7 +50,6 @@ def build(
 
 
 def _partition(config: Config, problem: Problem) -> Partition:
-  """Return the partition of a problem, or the one that the config draws."""
   if problem.partition is None:
     samples = len(next(iter(problem.data.values())))
     labels = samples if problem.labels is None else problem.labels

@@ -199,7 +199,6 @@ def _worthwhile(choices: list[Choice]) -> list[Choice]:
 
 
 def _updates(config, data_dir, problem) -> np.ndarray:
-  """Return updates of the first cohort, f32[clients, d]."""
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}

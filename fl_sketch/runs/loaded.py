@@ -296,7 +296,6 @@ class Run:
 
   @functools.cached_property
   def _saved(self) -> tuple[int, Params]:
-    """Rounds done, and the parameters after them."""
     like = None if self._problem is None else self.experiment.params
     only = [] if self._round is None else [self._round]
     return saved_params.newest(self.folder, only, like)

@@ -110,7 +110,6 @@ def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
 
 
 def _client_panels(rows: Sequence[Row]) -> list[Panel]:
-  """Return a panel for each metric of clients, which each count once."""
   columns = sorted({name for row in rows for name in row})
   names = [m[1] for c in columns if (m := re.fullmatch('client_(.*)_mean', c))]
   return [
@@ -198,7 +197,6 @@ def plot(
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
-  """Return the last metrics of a group, means over seeds; bytes in MB."""
   last = lambda name: [metrics.values(rows, name)[-1] for rows in group.rows]
   means = [float(np.mean(last(name))) for name in names]
   sent = [np.mean(last(name)) / 1e6 for name in metrics.BYTES.values()]
@@ -249,12 +247,7 @@ def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
       yield folder
 
 
-def _labels(
-  configs: list[dict[str, Any]],
-  folders: list[list[pathlib.Path]],
-  algorithms: list[str],
-) -> list[str]:
-  """Return short names of configs: folders, algorithms, or fields."""
+def _labels(configs, folders, algorithms: list[str]) -> list[str]:
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)

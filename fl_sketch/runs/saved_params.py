@@ -217,10 +217,7 @@ def _checkpointer() -> ocp.Checkpointer:
   return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**alone), **alone)
 
 
-def _fitted(
-  params: Params, like: Params, source: str | os.PathLike | None
-) -> Params:
-  """Return parameters as the tree of a model with these names and shapes."""
+def _fitted(params: Params, like: Params, source) -> Params:
   given, wanted = _by_name(params), _by_name(like)
   for name in {**wanted, **given}:
     there, here = (getattr(x.get(name), 'shape', None) for x in (given, wanted))

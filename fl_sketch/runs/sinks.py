@@ -43,7 +43,6 @@ def opened(
 
 
 def _tensorboard(folder, config, stack):
-  """Write one scalar a metric into FOLDER/tensorboard."""
   with extras.needed('tensorboard'):
     import tensorboardX
   writer: Any = None

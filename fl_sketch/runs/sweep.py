@@ -216,14 +216,7 @@ def _check(point: Point, build_point: Build):
     raise ConfigError(f'Point {point.values}: {e}') from e
 
 
-def _run_group(
-  group: Group,
-  records: Files,
-  build_point: Build,
-  points_per_program: int | None,
-  bar: bars.Progress,
-):
-  """Run the unfinished chunks of points that share a program."""
+def _run_group(group: Group, records: Files, build_point, at_once, bar):
   configs = [point.config for point in group.values()]
   first = build_point(configs[0])
   about = first.config, first.test_of_clients
@@ -234,7 +227,7 @@ def _run_group(
     )
   prepared = _preparer(first, build_point)
   program = SweepProgram(first, mesh_lib.cohort_mesh(), configs)
-  most = points_per_program or program.most_points(first)
+  most = at_once or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):
     chunk = [*group][start : start + size]

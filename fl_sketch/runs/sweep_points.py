@@ -95,7 +95,6 @@ def _draw(ranges: dict[str, Mapping], draws: int) -> list[dict[str, float]]:
 
 
 def _type_of(name: str) -> type | None:
-  """Return the type of a config field, or of the option FIELD.NAME."""
   field, _, option = name.partition('.')
   if option and field in REGISTRIES:
     return REGISTRIES[field][1].types().get(option)

@@ -14,7 +14,7 @@ import pytest
 
 CONFIGS = [name for name in configs.names() if not name.endswith('_attack')]
 # LeNet-5 compiles for seconds; one of its configs is enough for the fast tier.
-SLOW = ('mnist_fedavg', 'mnist_fedsketch', 'mnist_iterative_sketching')
+SLOW = ('mnist_fedavg', 'mnist_fedsketch')
 
 
 def config_of(name, variant):

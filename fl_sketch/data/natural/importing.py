@@ -210,7 +210,6 @@ class _Grouped:
 
 
 def _hold_out(chunk: store.Chunk, share: float) -> store.Chunk:
-  """Clients that hold out a share of their samples, the last ones."""
   sizes = chunk.sizes
   counts = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
   ends = np.repeat(np.cumsum(sizes), sizes)
