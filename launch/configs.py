@@ -76,9 +76,7 @@ class _Parser(flags.ArgumentParser):
       known = {*config} if isinstance(config, config_dict.ConfigDict) else {}
       of_attack = 'objective' in known
       if not (of_attack or 'plugins' in known):
-        raise ValueError(
-          f'get_config of {name} returns no `new()` with values.'
-        )
+        raise ValueError(f'get_config of {name} returns no `new()`.')
       config.lock()
       if of_attack != (command == 'attack'):
         other = 'attack' if of_attack else 'train'

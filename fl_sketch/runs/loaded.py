@@ -146,10 +146,7 @@ class Run:
     Raises ValueError if the problem is a plain function of whole batches.
     """
     if self.experiment.apply_fn is None:
-      raise ValueError(
-        'The problem is a plain function of a batch and has no outputs. Call '
-        'it with `params`.'
-      )
+      raise ValueError('The problem is a plain function: it has no outputs.')
     leaves, tree = jax.tree.flatten(inputs)
     named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
     batches = problem_lib.evaluation_batches(named)
@@ -221,16 +218,14 @@ class Run:
     if isinstance(prompt, str):
       if coder is None:
         raise ValueError(
-          f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens, '
-          'or import the data again.'
+          f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens.'
         )
       found = coder.encode(prompt, add_special_tokens=False)
       pairs = zip(found.tokens, found.offsets, strict=True)
       parts = {prompt[slice(*at)] for name, at in pairs if name == '[UNK]'}
       if unknown := sorted(parts - {'[UNK]'}):
         raise ValueError(
-          f'prompt has {unknown}, which the vocabulary of the run lacks; '
-          'leave them out, or write [UNK].'
+          f'prompt has {unknown}, which the vocabulary of the run lacks.'
         )
       ids = found.ids
     ids, end = [*map(int, ids)], coder and coder.token_to_id('[SEP]')

@@ -86,8 +86,7 @@ def line(label: str, runs: Sequence[Sequence[Row]], x: str, y: str) -> Line:
   if not common:
     names = ', '.join(dict.fromkeys(k for row in runs[0] for k in row))
     raise ValueError(
-      f'No round has {y!r} in all runs of a line; set y to one of {names}, or '
-      'plot fewer runs.'
+      f'No round has {y!r} in all runs of a line; set y to one of {names}.'
     )
   points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
   xs, ys = np.moveaxis(np.array(points, float), -1, 0)
@@ -215,8 +214,7 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
     same = by_config.setdefault(json.dumps(fields), {})
     if seeds in same:
       raise ValueError(
-        f'{folder} and {same[seeds]} have the same config and seeds; plot one '
-        'of them.'
+        f'{folder} and {same[seeds]} have the same config and seeds.'
       )
     same[seeds] = folder
   if not by_config:
@@ -224,10 +222,7 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
   configs = [json.loads(text) for text in by_config]
   folders = [[*same.values()] for same in by_config.values()]
   if labels and len(labels) != len(folders):
-    raise ValueError(
-      f'labels={",".join(labels)} has {len(labels)} names for {len(folders)} '
-      'lines; name each line, in the order of the runs.'
-    )
+    raise ValueError(f'{labels=} must name each of {len(folders)} lines.')
   algorithms = [config.get('algorithm') or '' for config in configs]
   labels = labels or _labels(configs, folders, algorithms)
   distinct = len({*algorithms}) == len(algorithms)

@@ -95,9 +95,7 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     check_unused(config)
     return dataset
   if config.train_slice and dataset.partition is not None:
-    raise config.refusal(
-      '{train_slice} is not supported by {dataset}; remove train_slice.'
-    )
+    raise config.refusal('{train_slice} does not suit {dataset}; remove it.')
   held_out = None
   if isinstance(dataset, store.Store) and dataset.held_out is not None:
     held_out = Partition(None, dataset.held_out), dataset.test
@@ -220,8 +218,7 @@ def check_unused(config: Config):
   changed = [k for k in _USELESS if getattr(config, k) != getattr(Config, k)]
   if unused := [f'{{{k}}}' for k in changed]:
     raise config.refusal(
-      f'{", ".join(unused)} have no effect: the problem '
-      'has its own data, model and loss; remove them.'
+      f'{", ".join(unused)} have no effect with your own problem; remove them.'
     )
 
 

@@ -135,8 +135,7 @@ def check_problem(
   if (then := read(folder / 'problem.json', 'a problem')) is None:
     if any(any(folder.glob(name)) for name in _BEGUN):
       raise WorkdirError(
-        f'{folder} has no problem.json: its data cannot be compared. Set '
-        'another workdir.'
+        f'{folder} has no problem.json to compare; set another workdir.'
       )
     return
   free = {*free}

@@ -139,8 +139,7 @@ def split(
     )
     if not held_out.samples:
       raise config.refusal(
-        f'{{client_holdout}} of {partition.largest} samples, the most that a '
-        'client holds, rounds to 0; use a larger share.'
+        f'{{client_holdout}} of {partition.largest} samples is none; use more.'
       )
     return trained, held_out, problem.data
   if config.personal_steps is None:

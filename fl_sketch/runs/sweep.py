@@ -166,10 +166,7 @@ def run(
   listed = points(config)
   for _, each in listed:
     if each.keep_best is not None:
-      raise each.refusal(
-        '{keep_best} has no effect in a sweep: it keeps the last parameters of '
-        'its best point.'
-      )
+      raise each.refusal('{keep_best} has no effect in a sweep; remove it.')
   build_point = lambda config: build(config, data_dir, problem)
   with contextlib.closing(Files(folder, config)) as records:
     todo = records.numbered(listed)
@@ -222,8 +219,7 @@ def _run_group(group: Group, records: Files, build_point, at_once, bar):
   about = first.config, first.test_of_clients
   if all(caveats.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
     raise first.config.refusal(
-      '{public_metrics} leaves out every metric that ranks points: training '
-      "clients hold the test set; set public_metrics='private'."
+      "{public_metrics} hides all metrics that rank points; set 'private'."
     )
   prepared = _preparer(first, build_point)
   program = SweepProgram(first, mesh_lib.cohort_mesh(), configs)

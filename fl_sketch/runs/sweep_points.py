@@ -64,9 +64,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     if not isinstance(values, tuple | list):
       raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
     if not values or len({str(v) for v in values}) < len(values):
-      raise ValueError(
-        f'sweep.{name}={values!r} must have values, each of them once.'
-      )
+      raise ValueError(f'sweep.{name}={values!r} must have distinct values.')
   drawn = _draw(ranges, draws) if ranges else [{}]
   grid = []
   for some, *rest in itertools.product(drawn, *listed.values()):

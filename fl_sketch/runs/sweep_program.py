@@ -52,8 +52,7 @@ class SweepProgram:
     self._run = program(exp._replace(config=on_device), mesh)
     if self._run.placement.data == 'host':
       raise ValueError(
-        f'feed={exp.config.feed!r} leaves the data on the host, but points '
-        "share them on the devices; set feed='device'."
+        f"feed={exp.config.feed!r} does not support sweeps; set feed='device'."
       )
     config = exp.config
     self.config, self.mesh = config, mesh
