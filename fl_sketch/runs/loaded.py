@@ -79,9 +79,7 @@ def load(
 class Run:
   """A run in a folder; each part is read when it is asked for."""
 
-  def __init__(
-    self, folder: pathlib.Path, config: Config, round, problem, data_dir
-  ):
+  def __init__(self, folder, config: Config, round, problem, data_dir):
     self.folder, self.config = folder, config
     self._round, self._problem, self._data_dir = round, problem, data_dir
 

@@ -156,9 +156,7 @@ class Best:
   The best before every checkpoint stays, for a run that resumes from there.
   """
 
-  def __init__(
-    self, folder: pathlib.Path, metric: str | None, checkpoints: Iterable[int]
-  ):
+  def __init__(self, folder: pathlib.Path, metric: str | None, checkpoints):
     self._folder = folder / 'best'
     self._metric, self._better = metrics.ranked_by(metric or '')
     self._rounds: list[int] = []  # at which the metric was better than before

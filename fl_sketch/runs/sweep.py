@@ -247,9 +247,7 @@ def _run_group(group: Group, records: Files, build_point, at_once, bar):
         records.finish(i, group[i], problem, result)
 
 
-def _preparer(
-  first: Experiment, build_point: Build
-) -> Callable[[Config], tuple[Experiment, same_run.Record]]:
+def _preparer(first: Experiment, build_point: Build):
   """Return config -> experiment of a point, and the record of its problem."""
   # What draws the first parameters, and what the model is made with.
   model_of = lambda config: (config.seed, json.dumps(config.model_options))

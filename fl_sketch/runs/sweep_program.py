@@ -1,6 +1,5 @@
 """Compile and run the points of a sweep that differ only in arrays."""
 
-from collections.abc import Collection
 import dataclasses
 import math
 import time
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, rounds
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import config as config_lib, log as log_lib, loop
+from fl_sketch.runs import log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.program import program
@@ -41,12 +40,7 @@ class SweepProgram:
   `exp` is of any point, `configs` are of all.
   """
 
-  def __init__(
-    self,
-    exp: Experiment,
-    mesh: jax.sharding.Mesh,
-    configs: Collection[config_lib.Config],
-  ):
+  def __init__(self, exp: Experiment, mesh: jax.sharding.Mesh, configs):
     # Points keep the state of all clients on the devices.
     on_device = dataclasses.replace(exp.config, client_state='device')
     self._run = program(exp._replace(config=on_device), mesh)
@@ -173,13 +167,7 @@ class SweepProgram:
 class Points:
   """Runs of one program at once; those after the first `count` are padding."""
 
-  def __init__(
-    self,
-    program: SweepProgram,
-    exps: list[Experiment],
-    count: int,
-    secrets: list[generators.Roots] | None,
-  ):
+  def __init__(self, program: SweepProgram, exps, count: int, secrets):
     self._program, self._exps, self._count = program, exps, count
     self._step, self._hyper, self.state, self._key = program.begin(exps)
     noise, self._seeds = None, [None] * len(exps)
