@@ -82,9 +82,7 @@ class Files(workdir.Records):
     """Return the folder of a point."""
     return self.folder / 'points' / f'{number:03d}'
 
-  def finish(
-    self, number: int, point: Point, problem: same_run.Record, result: Result
-  ):
+  def finish(self, number: int, point: Point, problem, result: Result):
     """Write the folder of a finished point and its row of points.jsonl."""
     run = workdir.Workdir(self.point(number), point.config, problem)
     run.begin(0)

@@ -6,13 +6,11 @@ import time
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds
-from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.runs import log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.program import program
-from fl_sketch.utils import progress as progress_lib
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -83,13 +81,7 @@ class SweepProgram:
     limit = stats.get('bytes_limit') or DEVICE_MEMORY
     return max(1, int((MEMORY_SHARE * limit - data) / each))
 
-  def run(
-    self,
-    exps: list[Experiment],
-    count: int,
-    bar: progress_lib.Progress,
-    secrets: list[generators.Roots] | None = None,
-  ) -> list[Result]:
+  def run(self, exps, count: int, bar, secrets=None) -> list[Result]:
     """Run a chunk of points at once, vmapped if there are several.
 
     The first `count` have results; the others are padding.

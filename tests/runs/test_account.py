@@ -78,15 +78,6 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
     assert (tmp_path / name).stat().st_size > 1000
 
 
-@pytest.mark.nightly
-def test_the_program_audits_in_one_run():
-  """Catches a report that is not printed."""
-  flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
-  done = harness.command('account', *flags)
-  assert done.returncode == 0, done.stderr
-  assert 'independent guesses: mu >=' in done.stdout
-
-
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])
 def test_a_server_that_sees_who_takes_part_amplifies_nothing(trust):
   mechanism = runs.account(quadratics(trust=trust, cohort=10)).mechanism
