@@ -36,7 +36,6 @@ def main(argv):
 
 
 def _write(config, rows, folder):
-  """Write the rows as a result, with the error of every example."""
   layer = config.dataset == 'gaussian'
   name = f'Leakage-{"Operators" if layer else config.dataset}'
   title = 'Gradient leakage from tables of every operator'

@@ -76,9 +76,7 @@ class _Parser(flags.ArgumentParser):
       known = {*config} if isinstance(config, config_dict.ConfigDict) else {}
       of_attack = 'objective' in known
       if not (of_attack or 'plugins' in known):
-        raise ValueError(
-          f'get_config of {name} returns no `new()` with values.'
-        )
+        raise ValueError(f'get_config of {name} returns no `new()`.')
       config.lock()
       if of_attack != (command == 'attack'):
         other = 'attack' if of_attack else 'train'
@@ -90,7 +88,6 @@ class _Parser(flags.ArgumentParser):
 
 
 def _check_overrides(config: Any):
-  """Refuse a flag --config.FIELD of a field that the config lacks."""
   names, holders = [], [('', config)]
   for prefix, holder in holders:  # those of nested fields are appended
     names += [prefix + name for name in holder]

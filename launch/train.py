@@ -90,7 +90,6 @@ def main(argv):
 
 
 def _advise():
-  """Print what `compression.advise_compression` finds."""
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _FLAGS.data_dir
   c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
   choices = compression.advise_compression(c, up, data, downlink_bytes=down)

@@ -51,8 +51,8 @@ def from_clients(
   `own_arrays.read`; they are copied, with 64-bit numbers as 32-bit ones. Labels
   are 0 to num_classes - 1; None: no classes. With `label` that array becomes
   'y'; the others, if they are columns, f32[samples, columns] 'x', or 'x' if
-  there is one. Raises ValueError if there is no
-  client, or one has no sample, other arrays than the test, or no numbers.
+  there is one. Raises ValueError for no client, or one without samples, with
+  other arrays than the test, or without numbers.
   """
   parts = own_arrays.read_clients(clients)
   test = own_arrays.read('the test', test)

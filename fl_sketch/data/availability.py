@@ -47,8 +47,7 @@ def outcomes(
   Codes are those of `fates`. An id with `present`, bool[C], False is padding
   and not selected. The round ends after `cohort` answers (None: all) or at the
   `deadline`, in medians of `response_times`; `dropout` is the probability that
-  a client never answers.
-  With sigma=0 the first answers are a random choice.
+  a client never answers. With sigma=0 the first answers are a random choice.
 
   Source: over-selection by 30 % and a deadline are those of Bonawitz et al.,
     MLSys 2019, arXiv:1902.01046; the distribution of the times is ours.

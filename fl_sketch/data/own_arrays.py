@@ -94,8 +94,7 @@ def _check_range(who: str, name: str, x: np.ndarray):
   finite = x[np.isfinite(x)]
   if not ((limits.min <= finite) & (finite <= limits.max)).all():
     raise ValueError(
-      f'{who}: {name!r} has numbers beyond {dtype}, in which JAX computes; '
-      'subtract an offset, or scale them.'
+      f'{who}: {name!r} has numbers beyond {dtype}, in which JAX computes.'
     )
 
 
@@ -112,7 +111,6 @@ def labelled(arrays: Arrays, label: str, names: Iterable[str]) -> Arrays:
 
 
 def _kind(x, is_column: bool) -> tuple[np.dtype, tuple[int, ...]]:
-  """The dtype and the shape of one sample."""
   dtype = jax.dtypes.canonicalize_dtype(x.dtype)
   return np.dtype(np.float32 if is_column else dtype), x.shape[1:]
 
@@ -132,8 +130,7 @@ def check_finite(arrays: Arrays, partition: Partition | None = None):
     marks = np.asarray(~np.isfinite(x).all(tuple(range(1, x.ndim))))
     if marks.any() and (who := holder(marks, partition)):
       raise ValueError(
-        f'{who}: {name!r} is NaN or infinite in places; remove or replace '
-        'these numbers.'
+        f'{who}: {name!r} is NaN or infinite in places; replace these.'
       )
 
 

@@ -129,7 +129,6 @@ def _digits() -> Dataset:
 
 
 def _locate(name: str, root: pathlib.Path) -> pathlib.Path:
-  """The folder of the newest version on disk."""
   # Or tensorflow-datasets would search buckets on the network.
   versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
   number = lambda text: int(text) if text.isdigit() else -1

@@ -167,17 +167,11 @@ def write(
 class Columns:
   """Arrays whose rows are appended to files, PREFIXname.npy."""
 
-  def __init__(
-    self,
-    stack: contextlib.ExitStack,  # closes the files
-    folder: pathlib.Path,
-    prefix: str,
-    like: Arrays,
-  ):
+  def __init__(self, closing, folder: pathlib.Path, prefix: str, like: Arrays):
     self.like, self.rows = like, 0
     self.sizes: list[int] = []  # rows of each client
     self.files = {
-      name: stack.enter_context((folder / f'{prefix}{name}.npy').open('wb'))
+      name: closing.enter_context((folder / f'{prefix}{name}.npy').open('wb'))
       for name in like
     }
     self._write_headers()
@@ -193,13 +187,7 @@ class Columns:
       file.seek(0)
       np.lib.format.write_array_header_1_0(file, header)
 
-  def append(
-    self,
-    arrays: Arrays,
-    sizes: Sequence[int] | np.ndarray,
-    num_classes: int | None,
-    names: Sequence[Any] | None = None,
-  ):
+  def append(self, arrays: Arrays, sizes, num_classes: int | None, names=None):
     """Append the samples of clients, or of a test set, to the files."""
     samples = int(np.sum(sizes))
     _check(arrays, self.like, samples, num_classes)

@@ -153,10 +153,7 @@ def find(path: PathLike, data_dir: PathLike | None = None) -> pathlib.Path:
   for place in (path, root / path, root.parent / path):
     if place.exists():
       return place
-  raise DataError(
-    f'No text in {path} or {root / path}; give --data_dir=DIR or set '
-    'TFDS_DATA_DIR.'
-  )
+  raise DataError(f'No text in {path} or {root / path}; give --data_dir=DIR.')
 
 
 def _parts(path, test_share) -> tuple[Texts, Texts]:

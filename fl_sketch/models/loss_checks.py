@@ -33,13 +33,11 @@ def check(
       raise ValueError(
         f"labels 'y' {y.dtype}{y.shape} and outputs {shape} do not suit "
         f'{loss=}, which takes integers with {axes} axes, and logits with one '
-        "more, of classes; set another model or loss ('regression' for "
-        'numbers).'
+        'more, of classes; set another model or loss.'
       )
   elif y.shape[1:] != shape[1:]:
     raise ValueError(
-      f"labels 'y' have shape {y.shape[1:]} per sample, outputs of the model "
-      f'{shape[1:]}; reshape one of them.'
+      f"labels 'y' {y.shape[1:]} and outputs {shape[1:]} per sample differ."
     )
   if loss == 'regression':
     return

@@ -50,7 +50,6 @@ def build(
 
 
 def _partition(config: Config, problem: Problem) -> Partition:
-  """Return the partition of a problem, or the one that the config draws."""
   if problem.partition is None:
     samples = len(next(iter(problem.data.values())))
     labels = samples if problem.labels is None else problem.labels
@@ -64,8 +63,7 @@ def _partition(config: Config, problem: Problem) -> Partition:
     )  # fmt: skip
   if config.partition != 'iid':
     raise config.refusal(
-      '{partition}: the data say which samples each client holds; remove '
-      'partition.'
+      '{partition}: the data say which samples each client holds; remove it.'
     )
   if config.samples_per_client is not None:
     return partitions.cap(problem.partition, config.samples_per_client)
@@ -84,8 +82,7 @@ def assemble(
   experiment.check_data(problem, partition)
   if partition.population != config.population:
     raise config.refusal(
-      f'{{population}}: {partition.population} clients hold data; set '
-      f'population={partition.population}.'
+      f'{{population}} must be {partition.population}, of clients with data.'
     )
   # All else, the account too, knows only what clients train on.
   partition, held_out, held_data = sampler.split(config, problem, partition)
@@ -167,9 +164,7 @@ def account(
   ConfigError if no privacy is claimed, or nothing can be guaranteed.
   """
   if not config.is_private:
-    raise ValueError(
-      'The config claims no privacy; set epsilon or noise_multiplier.'
-    )
+    raise ValueError('Not private: set epsilon or noise_multiplier.')
   is_own = algorithms.REGISTRY.is_own(config.algorithm)
   if is_own or config.privacy_unit == 'sample':
     guarantee = build(config, data_dir).guarantee

@@ -115,10 +115,7 @@ def published(
   return columns, files, secret
 
 
-def _published(
-  config: Config, keeps_state: bool, test_of_clients: bool | None
-) -> str:
-  """State what rows and files say of clients without noise."""
+def _published(config: Config, keeps_state, test_of_clients) -> str:
   columns, files, secret = published(config, keeps_state, test_of_clients)
   how = 'without noise' if config.shows_all else 'left out'
   text = {
@@ -146,9 +143,7 @@ def simulation(small: Config, large: Config) -> str:
   )
 
 
-def _of_order(
-  config: Config, correlation: Correlation | None
-) -> tuple[str, ...]:
+def _of_order(config: Config, correlation) -> tuple[str, ...]:
   """Return when clients take part, and what a step of the account is."""
   if correlation is None:
     return ()

@@ -34,16 +34,11 @@ class Checkpoints:
     )
     self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
-  def save(
-    self,
-    rounds_done: int,
-    state: FedState,
-    ledger: traffic.Ledger,
-    rows: client_state.Saved,
-  ):
+  def save(self, rounds_done: int, state: FedState, ledger, rows):
     """Write one checkpoint; every process must call it and writes its part.
 
-    `rows` is the state of its clients; that in `state` is not written.
+    `rows`, `client_state.Saved`, is the state of its clients; that in `state`
+    is not written.
     """
     counts = {'ledger': ledger.totals()}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}

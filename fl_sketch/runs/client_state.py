@@ -55,9 +55,7 @@ class OnHost:
   state. Raises SaveError if the disk is too small.
   """
 
-  def __init__(
-    self, mesh: Mesh, state: FedState, clients: range, folder: str | os.PathLike
-  ):
+  def __init__(self, mesh: Mesh, state: FedState, clients: range, folder):
     self._mesh, self._clients = mesh, clients
     self._initial = [np.asarray(x)[0] for x in leaves(state)]
     self._rows = [_file(len(clients), row, folder) for row in self._initial]

@@ -113,8 +113,7 @@ def compare(
     methods = {name: {'algorithm': name} for name in methods}
   if DENSE in methods or not methods:
     raise ValueError(
-      f'methods={[*methods]} must name one at least, and none {DENSE!r}, which '
-      'the dense twin is called.'
+      f'methods={[*methods]} must name one, and none {DENSE!r}, the twin.'
     )
   exps = {
     name: build(usual(problem, {**fields, **own}), problem=problem)

@@ -199,7 +199,6 @@ def _worthwhile(choices: list[Choice]) -> list[Choice]:
 
 
 def _updates(config, data_dir, problem) -> np.ndarray:
-  """Return updates of the first cohort, f32[clients, d]."""
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
@@ -209,8 +208,7 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   make = algorithms.make(config.algorithm, exp.loss_fn, **options)
   if make(exp.hyper).update_template is not None:
     raise config.refusal(
-      '{algorithm}: its clients send no updates of the model that a sketch or '
-      'a codec could compress; use another algorithm.'
+      '{algorithm}: its clients send no updates of the model; use another.'
     )
   cohort = exp.sample(0)
   keys = keys_lib.round_keys(jax.random.key(exp.config.key_seed), jnp.int32(0))

@@ -69,7 +69,6 @@ def problem(
 def _of_model(
   model: Any, dataset: Dataset, loss: str | losses.Kind, seed: int
 ) -> tuple[Params, Callable[..., Any], Callable[..., Any]]:
-  """Return parameters, values of a batch, and outputs of a model."""
   model, loss_of = models.as_model(model), losses.kind_of(loss)
   one = {
     k: jnp.zeros((1, *x.shape[1:]), x.dtype) for k, x in dataset.train.items()
@@ -94,9 +93,7 @@ def _of_model(
   return params, values_fn, losses.outputs(model)
 
 
-def _check_values(
-  values_fn: Callable[..., Any], params: Params, data: Batch
-) -> None:
+def _check_values(values_fn, params: Params, data: Batch) -> None:
   """Refuse a function that does not give values of each of two samples."""
   batch = {
     k: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype) for k, x in data.items()

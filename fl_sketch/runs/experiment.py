@@ -84,8 +84,7 @@ def check_data(problem: Problem, partition: Partition):
   # Devices would replace them by the last sample.
   if places.size and not (0 <= places.min() and places.max() < samples):
     raise ValueError(
-      f'partition has samples {places.min()} to {places.max()}, but the data '
-      f'have 0 to {samples - 1}.'
+      f'partition has samples {places.min()} to {places.max()} of {samples}.'
     )
   if not store.is_mapped(data):  # a store was checked when it was written
     own_arrays.check_finite(data, partition)
@@ -99,8 +98,7 @@ def check_sizes(config: Config, partition: Partition):
   need, have = 8 * config.selected * samples, devices.host_memory()
   if have is not None and need > have:
     raise config.refusal(
-      '{cohort}, {local_steps} and {batch_size} draw '
-      f'{config.selected * samples:,} samples a round, whose indices take '
+      "{cohort} x {local_steps} x {batch_size}: a round's indices take "
       f'{need / 1e9:.3g} GB of {have / 1e9:.3g} GB; use smaller numbers.'
     )
 
@@ -148,8 +146,7 @@ def check_parts(config: Config, hyper: Hyper, params: Params):
     raise ValueError(
       f'noise_multiplier={hyper.noise_multiplier:.4g} leaves no room to round '
       f'correlated noise on {comms.nbytes(sent) // 4:,} numbers over '
-      f'{release.correlation.rounds} rounds; sketch to fewer, or set '
-      'hash_rounds.'
+      f'{release.correlation.rounds} rounds; sketch to fewer; set hash_rounds.'
     )
 
 

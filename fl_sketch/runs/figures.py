@@ -209,7 +209,6 @@ def _array(values: Values) -> np.ndarray:
 
 
 def _frame(ax: Any, panel: Panel) -> None:
-  """Set titles, scales, ticks, limits and marks."""
   named = any(_names(line.y) for line in panel.lines)
   place = 'right' if named else 'center'  # beside names there is little width
   ax.set_title(panel.title, fontsize='medium', loc=place)
@@ -258,7 +257,6 @@ def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Return limits of y from lines, bars and bands of few points."""
   with_ends = [line for line in panel.lines if len(line.low)]
   if all(line.points for line in with_ends):
     return None

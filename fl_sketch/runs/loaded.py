@@ -79,9 +79,7 @@ def load(
 class Run:
   """A run in a folder; each part is read when it is asked for."""
 
-  def __init__(
-    self, folder: pathlib.Path, config: Config, round, problem, data_dir
-  ):
+  def __init__(self, folder, config: Config, round, problem, data_dir):
     self.folder, self.config = folder, config
     self._round, self._problem, self._data_dir = round, problem, data_dir
 
@@ -146,10 +144,7 @@ class Run:
     Raises ValueError if the problem is a plain function of whole batches.
     """
     if self.experiment.apply_fn is None:
-      raise ValueError(
-        'The problem is a plain function of a batch and has no outputs. Call '
-        'it with `params`.'
-      )
+      raise ValueError('The problem is a plain function: it has no outputs.')
     leaves, tree = jax.tree.flatten(inputs)
     named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
     batches = problem_lib.evaluation_batches(named)
@@ -221,16 +216,14 @@ class Run:
     if isinstance(prompt, str):
       if coder is None:
         raise ValueError(
-          f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens, '
-          'or import the data again.'
+          f'{self.folder} has no vocabulary for {prompt=}; pass ids of tokens.'
         )
       found = coder.encode(prompt, add_special_tokens=False)
       pairs = zip(found.tokens, found.offsets, strict=True)
       parts = {prompt[slice(*at)] for name, at in pairs if name == '[UNK]'}
       if unknown := sorted(parts - {'[UNK]'}):
         raise ValueError(
-          f'prompt has {unknown}, which the vocabulary of the run lacks; '
-          'leave them out, or write [UNK].'
+          f'prompt has {unknown}, which the vocabulary of the run lacks.'
         )
       ids = found.ids
     ids, end = [*map(int, ids)], coder and coder.token_to_id('[SEP]')
@@ -296,7 +289,6 @@ class Run:
 
   @functools.cached_property
   def _saved(self) -> tuple[int, Params]:
-    """Rounds done, and the parameters after them."""
     like = None if self._problem is None else self.experiment.params
     only = [] if self._round is None else [self._round]
     return saved_params.newest(self.folder, only, like)

@@ -107,8 +107,7 @@ def fitted(
         f'The run takes {" and ".join(missing)}: each device holds '
         f'{units(memory.held)} between rounds, and a round takes '
         f"{units(memory.work)} besides. Set feed='host', client_state='host', "
-        "server_state='sharded', a smaller clients_per_step, cohort or "
-        'batch_size, or take another machine.'
+        "server_state='sharded', less clients_per_step, cohort or batch_size."
       )
     slots = max(1, slots // _CUT)
     progress.note(f'The run does not fit: trying clients_per_step={slots}.')

@@ -45,8 +45,7 @@ def read_metrics(path: PathLike) -> list[Row]:
       rows.append(row)
     elif number < len(lines) or line.endswith('\n'):
       raise MetricsError(
-        f'{path}:{number} is no row of metrics: {line[:20]!r}; remove this '
-        'line, or restore the file from a copy.'
+        f'{path}:{number} is no row of metrics: {line[:20]!r}; remove it.'
       )
   return rows
 

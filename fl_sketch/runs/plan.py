@@ -112,10 +112,7 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> tuple[list, list]:
   return up.tolist(), down.tolist()
 
 
-def _seconds_of_round(
-  exp: Experiment, mesh: jax.sharding.Mesh, run: program_lib.Program, timed: int
-) -> float:
-  """Return the median over `timed` dispatches of a dry run."""
+def _seconds_of_round(exp: Experiment, mesh, run, timed: int) -> float:
   done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,

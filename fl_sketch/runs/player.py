@@ -1,6 +1,5 @@
 """What plays the rounds of runs; `loop` logs and saves them."""
 
-import os
 from typing import Any, Protocol
 
 from fl_sketch import rounds
@@ -55,9 +54,7 @@ class Shards:
   `folder` is for the file of client state, if the host holds that.
   """
 
-  def __init__(
-    self, exp: Experiment, mesh: Mesh, folder: str | os.PathLike, run: Program
-  ):
+  def __init__(self, exp: Experiment, mesh: Mesh, folder, run: Program):
     self._mesh, self._fn, where = mesh, run.fn, run.placement
     data = exp.data if where.data == 'device' else None
     arrays = data, exp.hyper, exp.params

@@ -86,8 +86,7 @@ def line(label: str, runs: Sequence[Sequence[Row]], x: str, y: str) -> Line:
   if not common:
     names = ', '.join(dict.fromkeys(k for row in runs[0] for k in row))
     raise ValueError(
-      f'No round has {y!r} in all runs of a line; set y to one of {names}, or '
-      'plot fewer runs.'
+      f'No round has {y!r} in all runs of a line; set y to one of {names}.'
     )
   points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
   xs, ys = np.moveaxis(np.array(points, float), -1, 0)
@@ -110,7 +109,6 @@ def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
 
 
 def _client_panels(rows: Sequence[Row]) -> list[Panel]:
-  """Return a panel for each metric of clients, which each count once."""
   columns = sorted({name for row in rows for name in row})
   names = [m[1] for c in columns if (m := re.fullmatch('client_(.*)_mean', c))]
   return [
@@ -198,7 +196,6 @@ def plot(
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
-  """Return the last metrics of a group, means over seeds; bytes in MB."""
   last = lambda name: [metrics.values(rows, name)[-1] for rows in group.rows]
   means = [float(np.mean(last(name))) for name in names]
   sent = [np.mean(last(name)) / 1e6 for name in metrics.BYTES.values()]
@@ -217,8 +214,7 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
     same = by_config.setdefault(json.dumps(fields), {})
     if seeds in same:
       raise ValueError(
-        f'{folder} and {same[seeds]} have the same config and seeds; plot one '
-        'of them.'
+        f'{folder} and {same[seeds]} have the same config and seeds.'
       )
     same[seeds] = folder
   if not by_config:
@@ -226,10 +222,7 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
   configs = [json.loads(text) for text in by_config]
   folders = [[*same.values()] for same in by_config.values()]
   if labels and len(labels) != len(folders):
-    raise ValueError(
-      f'labels={",".join(labels)} has {len(labels)} names for {len(folders)} '
-      'lines; name each line, in the order of the runs.'
-    )
+    raise ValueError(f'{labels=} must name each of {len(folders)} lines.')
   algorithms = [config.get('algorithm') or '' for config in configs]
   labels = labels or _labels(configs, folders, algorithms)
   distinct = len({*algorithms}) == len(algorithms)
@@ -249,12 +242,7 @@ def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
       yield folder
 
 
-def _labels(
-  configs: list[dict[str, Any]],
-  folders: list[list[pathlib.Path]],
-  algorithms: list[str],
-) -> list[str]:
-  """Return short names of configs: folders, algorithms, or fields."""
+def _labels(configs, folders, algorithms: list[str]) -> list[str]:
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)

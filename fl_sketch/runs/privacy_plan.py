@@ -174,10 +174,7 @@ def guarantee(
   )
 
 
-def _mechanism(
-  config: Config, spec: dict[str, Any], sensitivity: float
-) -> tuple[types.GaussianMechanism, dict[str, Any]]:
-  """Return the mechanism with its noise, and the options of its accountant."""
+def _mechanism(config: Config, spec: dict[str, Any], sensitivity: float):
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = config.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': config.delta, 'accountant': accountant}
@@ -240,7 +237,6 @@ def at_scale(config: Config) -> Config:
 
 
 def _check_noise(release: private_mean.Release, z: float):
-  """Refuse noise that the grid, or a bound by a quantile, cannot have."""
   least = grid.least_multiplier(release.clients, *release.shares())
   if 0 < z < least:
     raise ValueError(
@@ -266,7 +262,6 @@ _true_positives = functools.cache(hypothesis_tests.true_positive_rate)
 
 
 def _clients(config: Config, releases: int) -> dict[str, Any]:
-  """Return the arguments of the user-level mechanism."""
   spec: dict[str, Any] = {
     'steps': config.rounds, 'releases_per_step': releases, 'unit': 'client',
   }  # fmt: skip
@@ -296,10 +291,7 @@ def _clients(config: Config, releases: int) -> dict[str, Any]:
   return spec | {'sampling': sampling, 'adjacency': adjacency}
 
 
-def _samples(
-  config: Config, releases: int, partition: Partition
-) -> dict[str, Any]:
-  """Return the arguments of the worst client's example-level mechanism."""
+def _samples(config: Config, releases: int, partition) -> dict[str, Any]:
   from scipy import stats  # slow to import
 
   # The sampling probability of the smallest client; a batch is cut off at least

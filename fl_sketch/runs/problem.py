@@ -15,7 +15,7 @@ from fl_sketch.data import (
   text,
 )
 from fl_sketch.data.partitions import Partition
-from fl_sketch.data.sources import Dataset, Pixels
+from fl_sketch.data.sources import Arrays, Dataset, Pixels
 from fl_sketch.models import lora, loss_checks, losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper, OfFrozen, with_hyper
 from fl_sketch.runs.config import Config
@@ -95,9 +95,7 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     check_unused(config)
     return dataset
   if config.train_slice and dataset.partition is not None:
-    raise config.refusal(
-      '{train_slice} is not supported by {dataset}; remove train_slice.'
-    )
+    raise config.refusal('{train_slice} does not suit {dataset}; remove it.')
   held_out = None
   if isinstance(dataset, store.Store) and dataset.held_out is not None:
     held_out = Partition(None, dataset.held_out), dataset.test
@@ -134,14 +132,7 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   )  # fmt: skip
 
 
-def _first_params(
-  config: Config,
-  module: Any,
-  dataset: Data,
-  scale: dict[str, float],
-  draw: bool,
-) -> Params:
-  """Return the model's parameters; check tokens and labels against it."""
+def _first_params(config: Config, module, dataset, scale, draw) -> Params:
   data, test = dataset.train, dataset.test
   if config.dataset in text.NAMES:
     # A table of words gives its last row for every larger token.
@@ -212,9 +203,7 @@ def _scale(config: Config, dataset: Data) -> dict[str, float]:
   return Pixels().plus(x).scale
 
 
-def _of_options(
-  config: Config, options: dict[str, Any], build: Callable[..., Any]
-) -> Any:
+def _of_options(config: Config, options: dict[str, Any], build) -> Any:
   """Return `build(options)`; a `FromHyper` if the model has hyperparameters."""
   declared = models.REGISTRY.entry(config.model).hyper
   hyper = {k: v for k, v in options.items() if k in declared}
@@ -229,8 +218,7 @@ def check_unused(config: Config):
   changed = [k for k in _USELESS if getattr(config, k) != getattr(Config, k)]
   if unused := [f'{{{k}}}' for k in changed]:
     raise config.refusal(
-      f'{", ".join(unused)} have no effect: the problem '
-      'has its own data, model and loss; remove them.'
+      f'{", ".join(unused)} have no effect with your own problem; remove them.'
     )
 
 
@@ -245,9 +233,7 @@ def _model_options(config: Config, dataset: Data) -> dict[str, Any]:
   return options | dict(config.model_options or {})
 
 
-def _sliced(
-  name: str, bounds: str | None, arrays: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _sliced(name: str, bounds: str | None, arrays: Arrays) -> Arrays:
   if bounds is None:
     return arrays
   samples = len(next(iter(arrays.values())))
@@ -257,7 +243,7 @@ def _sliced(
   return {k: x[part] for k, x in arrays.items()}
 
 
-def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
+def evaluation_size(arrays: Arrays) -> int:
   """Return the samples of a batch of an evaluation: fewer of long sequences.
 
   Integers [n, length], wider than a byte, are tokens of a sequence.
@@ -270,9 +256,7 @@ def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
   return max(1, min(EVAL_BATCH, EVAL_TOKENS // max(lengths, default=1)))
 
 
-def evaluation_batches(
-  arrays: dict[str, np.ndarray], size: int | None = None
-) -> dict[str, np.ndarray]:
+def evaluation_batches(arrays: Arrays, size: int | None = None) -> Arrays:
   """Return leaves [n, ...] as [batches, size, ...], with a mask of no padding.
 
   >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()

@@ -135,8 +135,7 @@ def check_problem(
   if (then := read(folder / 'problem.json', 'a problem')) is None:
     if any(any(folder.glob(name)) for name in _BEGUN):
       raise WorkdirError(
-        f'{folder} has no problem.json: its data cannot be compared. Set '
-        'another workdir.'
+        f'{folder} has no problem.json to compare; set another workdir.'
       )
     return
   free = {*free}
@@ -276,7 +275,6 @@ def _differences(then, now, free) -> list[str]:
 
 
 def _of_round(exp, mesh) -> str:
-  """Return the digest of devices and of a round's jaxpr with its constants."""
   # A resumed run may change how many rounds a scan dispatches.
   config = dataclasses.replace(exp.config, rounds_per_dispatch=1)
   run = program_lib.program(exp._replace(config=config), mesh)
@@ -297,8 +295,6 @@ def _constants(jaxpr: core.Jaxpr | core.ClosedJaxpr) -> list[Tree]:
 
 
 def _digest(tree: Tree, read: bool = False) -> str:
-  """Return the digest of paths, types, shapes and values of a tree's arrays."""
-
   def line(path, x):
     kind = f'{jax.tree_util.keystr(path)} {x.dtype}{[*x.shape]}'
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

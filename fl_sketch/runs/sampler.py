@@ -105,8 +105,10 @@ def with_batches(
 def fetch_of(config: Config, partition: Partition) -> Fetch:
   """Return (data, indices) -> samples, with a mask if some are padding."""
   ragged = config.batch_size == 0 and partition.smallest < partition.largest
-  padded = ragged or config.batch_order in ('mask', 'poisson')
-  return _fetch_with_mask if padded else fetch
+  if not ragged and config.batch_order not in ('mask', 'poisson'):
+    return fetch
+  # An index of -1 is padding.
+  return lambda data, i: fetch(data, i.clip(0)) | {'mask': i >= 0}
 
 
 def fetch(data: Batch, index: Indices) -> dict[str, Any]:
@@ -118,11 +120,6 @@ def fetch(data: Batch, index: Indices) -> dict[str, Any]:
     else x[index]
     for name, x in data.items()
   }
-
-
-def _fetch_with_mask(data: Batch, index: Indices) -> dict[str, Any]:
-  """Return samples by index, with a mask: an index of -1 is padding."""
-  return fetch(data, index.clip(0)) | {'mask': index >= 0}
 
 
 def split(
@@ -139,8 +136,7 @@ def split(
     )
     if not held_out.samples:
       raise config.refusal(
-        f'{{client_holdout}} of {partition.largest} samples, the most that a '
-        'client holds, rounds to 0; use a larger share.'
+        f'{{client_holdout}} of {partition.largest} samples is none; use more.'
       )
     return trained, held_out, problem.data
   if config.personal_steps is None:

@@ -122,16 +122,13 @@ def begun(
       return exp
     if (run / 'config.json').exists():
       raise WorkdirError(
-        f'{run} holds a run that began otherwise; init_from={source} starts a '
-        'new one. Set another workdir.'
+        f'{run} holds a run: init_from={source} needs another workdir.'
       )
     run = pathlib.Path(source)
     if only := rounds_in(run)[-1:]:  # best/, or checkpoints/
       run = run.parent
     elif not any((run / name).exists() for name in ('config.json', *LAST)):
-      raise WorkdirError(
-        f'init_from={source} has no run in it; set the folder of a run.'
-      )
+      raise WorkdirError(f'init_from={source} has no run in it.')
   if exp.hyper.frozen is not None:
     raise WorkdirError(
       f'init_from={source} does not support lora; set pretrained to a file of '
@@ -159,9 +156,7 @@ class Best:
   The best before every checkpoint stays, for a run that resumes from there.
   """
 
-  def __init__(
-    self, folder: pathlib.Path, metric: str | None, checkpoints: Iterable[int]
-  ):
+  def __init__(self, folder: pathlib.Path, metric: str | None, checkpoints):
     self._folder = folder / 'best'
     self._metric, self._better = metrics.ranked_by(metric or '')
     self._rounds: list[int] = []  # at which the metric was better than before
@@ -217,17 +212,13 @@ def _checkpointer() -> ocp.Checkpointer:
   return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**alone), **alone)
 
 
-def _fitted(
-  params: Params, like: Params, source: str | os.PathLike | None
-) -> Params:
-  """Return parameters as the tree of a model with these names and shapes."""
+def _fitted(params: Params, like: Params, source) -> Params:
   given, wanted = _by_name(params), _by_name(like)
   for name in {**wanted, **given}:
     there, here = (getattr(x.get(name), 'shape', None) for x in (given, wanted))
     if there != here:
       raise WorkdirError(
-        f'init_from={source}: {name} has shape {there} there and {here} in '
-        'this model; set the same model.'
+        f'init_from={source}: {name} has shape {there} there, {here} here.'
       )
   leaves = [np.asarray(given[name], x.dtype) for name, x in wanted.items()]
   return jax.tree.unflatten(jax.tree.structure(like), leaves)

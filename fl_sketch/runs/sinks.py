@@ -27,9 +27,7 @@ def opened(
   its package is not installed.
   """
   if not {*names} <= {*NAMES}:
-    raise config_lib.ConfigError(
-      f'log_to={names} has an unknown sink. Set names of {NAMES}.'
-    )
+    raise config_lib.ConfigError(f'log_to={names} must be of {NAMES}.')
   with contextlib.ExitStack() as stack:
     sinks = [_SINKS[x](pathlib.Path(folder), config, stack) for x in names]
 
@@ -43,7 +41,6 @@ def opened(
 
 
 def _tensorboard(folder, config, stack):
-  """Write one scalar a metric into FOLDER/tensorboard."""
   with extras.needed('tensorboard'):
     import tensorboardX
   writer: Any = None

@@ -82,9 +82,7 @@ class Files(workdir.Records):
     """Return the folder of a point."""
     return self.folder / 'points' / f'{number:03d}'
 
-  def finish(
-    self, number: int, point: Point, problem: same_run.Record, result: Result
-  ):
+  def finish(self, number: int, point: Point, problem, result: Result):
     """Write the folder of a finished point and its row of points.jsonl."""
     run = workdir.Workdir(self.point(number), point.config, problem)
     run.begin(0)
@@ -166,10 +164,7 @@ def run(
   listed = points(config)
   for _, each in listed:
     if each.keep_best is not None:
-      raise each.refusal(
-        '{keep_best} has no effect in a sweep: it keeps the last parameters of '
-        'its best point.'
-      )
+      raise each.refusal('{keep_best} has no effect in a sweep; remove it.')
   build_point = lambda config: build(config, data_dir, problem)
   with contextlib.closing(Files(folder, config)) as records:
     todo = records.numbered(listed)
@@ -216,25 +211,17 @@ def _check(point: Point, build_point: Build):
     raise ConfigError(f'Point {point.values}: {e}') from e
 
 
-def _run_group(
-  group: Group,
-  records: Files,
-  build_point: Build,
-  points_per_program: int | None,
-  bar: bars.Progress,
-):
-  """Run the unfinished chunks of points that share a program."""
+def _run_group(group: Group, records: Files, build_point, at_once, bar):
   configs = [point.config for point in group.values()]
   first = build_point(configs[0])
   about = first.config, first.test_of_clients
   if all(caveats.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
     raise first.config.refusal(
-      '{public_metrics} leaves out every metric that ranks points: training '
-      "clients hold the test set; set public_metrics='private'."
+      "{public_metrics} hides all metrics that rank points; set 'private'."
     )
   prepared = _preparer(first, build_point)
   program = SweepProgram(first, mesh_lib.cohort_mesh(), configs)
-  most = points_per_program or program.most_points(first)
+  most = at_once or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):
     chunk = [*group][start : start + size]
@@ -258,9 +245,7 @@ def _run_group(
         records.finish(i, group[i], problem, result)
 
 
-def _preparer(
-  first: Experiment, build_point: Build
-) -> Callable[[Config], tuple[Experiment, same_run.Record]]:
+def _preparer(first: Experiment, build_point: Build):
   """Return config -> experiment of a point, and the record of its problem."""
   # What draws the first parameters, and what the model is made with.
   model_of = lambda config: (config.seed, json.dumps(config.model_options))

@@ -64,9 +64,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     if not isinstance(values, tuple | list):
       raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
     if not values or len({str(v) for v in values}) < len(values):
-      raise ValueError(
-        f'sweep.{name}={values!r} must have values, each of them once.'
-      )
+      raise ValueError(f'sweep.{name}={values!r} must have distinct values.')
   drawn = _draw(ranges, draws) if ranges else [{}]
   grid = []
   for some, *rest in itertools.product(drawn, *listed.values()):
@@ -95,7 +93,6 @@ def _draw(ranges: dict[str, Mapping], draws: int) -> list[dict[str, float]]:
 
 
 def _type_of(name: str) -> type | None:
-  """Return the type of a config field, or of the option FIELD.NAME."""
   field, _, option = name.partition('.')
   if option and field in REGISTRIES:
     return REGISTRIES[field][1].types().get(option)

@@ -1,19 +1,16 @@
 """Compile and run the points of a sweep that differ only in arrays."""
 
-from collections.abc import Collection
 import dataclasses
 import math
 import time
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds
-from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import config as config_lib, log as log_lib, loop
+from fl_sketch.runs import log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.program import program
-from fl_sketch.utils import progress as progress_lib
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -41,19 +38,13 @@ class SweepProgram:
   `exp` is of any point, `configs` are of all.
   """
 
-  def __init__(
-    self,
-    exp: Experiment,
-    mesh: jax.sharding.Mesh,
-    configs: Collection[config_lib.Config],
-  ):
+  def __init__(self, exp: Experiment, mesh: jax.sharding.Mesh, configs):
     # Points keep the state of all clients on the devices.
     on_device = dataclasses.replace(exp.config, client_state='device')
     self._run = program(exp._replace(config=on_device), mesh)
     if self._run.placement.data == 'host':
       raise ValueError(
-        f'feed={exp.config.feed!r} leaves the data on the host, but points '
-        "share them on the devices; set feed='device'."
+        f"feed={exp.config.feed!r} does not support sweeps; set feed='device'."
       )
     config = exp.config
     self.config, self.mesh = config, mesh
@@ -90,13 +81,7 @@ class SweepProgram:
     limit = stats.get('bytes_limit') or DEVICE_MEMORY
     return max(1, int((MEMORY_SHARE * limit - data) / each))
 
-  def run(
-    self,
-    exps: list[Experiment],
-    count: int,
-    bar: progress_lib.Progress,
-    secrets: list[generators.Roots] | None = None,
-  ) -> list[Result]:
+  def run(self, exps, count: int, bar, secrets=None) -> list[Result]:
     """Run a chunk of points at once, vmapped if there are several.
 
     The first `count` have results; the others are padding.
@@ -174,13 +159,7 @@ class SweepProgram:
 class Points:
   """Runs of one program at once; those after the first `count` are padding."""
 
-  def __init__(
-    self,
-    program: SweepProgram,
-    exps: list[Experiment],
-    count: int,
-    secrets: list[generators.Roots] | None,
-  ):
+  def __init__(self, program: SweepProgram, exps, count: int, secrets):
     self._program, self._exps, self._count = program, exps, count
     self._step, self._hyper, self.state, self._key = program.begin(exps)
     noise, self._seeds = None, [None] * len(exps)

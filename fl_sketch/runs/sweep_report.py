@@ -153,10 +153,7 @@ def _are_numbers(values: Sequence[Any]) -> bool:
   return all(type(v) in (int, float) for v in values)
 
 
-def _panel(
-  field: str, metric: str, by_label: dict[str, list[Setting]], points=False
-) -> Panel:
-  """Plot means of settings against a field, with their standard errors."""
+def _panel(field: str, metric: str, by_label, points=False) -> Panel:
   lines, numbers = [], []
   for label, some in by_label.items():
     values = [s.values[field] for s in some]

@@ -13,7 +13,6 @@ from absl import flags
 from fl_sketch.data import sources
 from fl_sketch.data.natural import importing
 from fl_sketch.runs import config, sweep
-from generators import api
 import harness
 from harness import ROOT
 import launch
@@ -210,11 +209,3 @@ def test_links_to_files_lead_somewhere(path):
   links = re.findall(r'\]\((?!https?:|#)([^)\s#]+)', path.read_text())
   links = [link for link in links if 'generated/' not in link]
   assert all((path.parent / link).exists() for link in links), links
-
-
-def test_an_api_page_is_in_the_order_of_use():
-  """Catches a page that begins with bytes, or with what nobody calls first."""
-  page = api._package('fl_sketch.distributed', ROOT / 'fl_sketch/distributed')
-  names = 'mean_over', 'init', 'train_step', 'bytes_per_step', 'from_algorithm'
-  places = [page.index(f'::{name}\n') for name in names]
-  assert places == sorted(places)

@@ -32,13 +32,6 @@ def test_a_config_is_accounted_as_its_run_is():
   assert guarantee.statement.epsilon == pytest.approx(exact)
 
 
-def test_the_curve_ends_at_the_statement():
-  guarantee = runs.account(quadratics())
-  values = guarantee.epsilons(range(1, 21))
-  assert values == sorted(values)
-  assert values[-1] == guarantee.statement.epsilon
-
-
 def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
   """Catches those of another mechanism, delta or accountant."""
   c = quadratics()
@@ -88,15 +81,6 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   assert 'reproducible: not private' == fields['noise']
   for name in ('epsilon.png', 'trade_off.png'):
     assert (tmp_path / name).stat().st_size > 1000
-
-
-@pytest.mark.nightly
-def test_the_program_audits_in_one_run():
-  """Catches a report that is not printed."""
-  flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
-  done = harness.command('account', *flags)
-  assert done.returncode == 0, done.stderr
-  assert 'independent guesses: mu >=' in done.stdout
 
 
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])

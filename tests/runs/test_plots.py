@@ -155,7 +155,6 @@ def test_a_run_is_titled_and_its_bytes_are_of_both_directions(
 
 @pytest.mark.parametrize(('metric', 'name', 'best'), [
   ('test_mse', 'test_mse', 1),
-  ('client_mae_mean', 'client_mae_mean', 1),
   ('test_exact_match', 'test_exact_match', 2),
   ('min test_regret', 'test_regret', 1),
   ('max test_loss', 'test_loss', 2),

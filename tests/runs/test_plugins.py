@@ -1,13 +1,9 @@
 """Registered parts play in runs and sweeps as the built-in ones do."""
 
-import dataclasses
-
 import chex
 from fl_sketch import algorithms, data, models, runs, sketches
 from fl_sketch.rounds import aggregation, federated, transforms as t
 from fl_sketch.runs import config, custom
-import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -16,7 +12,7 @@ import registered
 
 BASE = {
   'dataset': 'plugin_waves', 'dataset_options': {'noise': 0.1},
-  'model': 'plugin_net', 'model_options': {'units': 4},
+  'model': 'mlp', 'model_options': {'widths': (4,)},
   'population': 6, 'cohort': 4, 'rounds': 4, 'eval_every': 2, 'batch_size': 4,
   'local_steps': 2, 'rounds_per_dispatch': 3,
 }  # fmt: skip
@@ -34,17 +30,6 @@ def waves(noise: float):
   return data.from_clients(every, samples(20), num_classes=2)
 
 
-class Net(nn.Module):
-  """One hidden layer."""
-
-  num_classes: int
-  units: int = 8
-
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.units)(x)))
-
-
 def heavy(task, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
   """Sketched FedAvg with momentum on the server."""
   return federated(
@@ -54,41 +39,17 @@ def heavy(task, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
   )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Shrunk(sketches.Sketch):
-  """A block-cyclic sketch whose estimates are multiplied by a factor."""
-
-  size: int
-  factor: float = 1.0
-
-  @property
-  def op(self):
-    return sketches.block_cyclic(self.size)
-
-  def sketch(self, key, tree):
-    return self.op.sketch(key, tree)
-
-  def desketch(self, key, table, like):
-    estimate = self.op.desketch(key, table, like)
-    return jax.tree.map(lambda x: self.factor * x, estimate)
-
-  def zero_table(self, tree):
-    return self.op.zero_table(tree)
-
-
 @pytest.fixture(scope='module', autouse=True)
 def parts():
   with registered.forgotten():
     data.register(waves, name='plugin_waves')
-    models.register(Net, name='plugin_net')
     algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
-    sketches.register(Shrunk, name='plugin_shrunk', hyper=('factor',))
     yield
 
 
 HEAVY = BASE | {
   'algorithm': 'plugin_heavy', 'options': {'beta': 0.3},
-  'sketch': {'kind': 'plugin_shrunk', 'size': 20, 'factor': 0.5},
+  'sketch': {'kind': 'block_cyclic', 'size': 20},
 }  # fmt: skip
 
 
@@ -102,9 +63,10 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
     {k: x[task.partition.client(i)] for k, x in task.train.items()}
     for i in range(6)
   ]
-  problem = custom.problem(Net(2, 4), by_client, task.test)
+  net = models.make('mlp', 2, widths=(4,))
+  problem = custom.problem(net, by_client, task.test)
   own = algorithms.make('plugin_heavy', problem.loss_fn, local_steps=2,
-    sketch=Shrunk(20, 0.5), beta=0.3)  # fmt: skip
+    sketch=sketches.block_cyclic(20), beta=0.3)  # fmt: skip
   exp = runs.assemble(c, problem, problem.partition)._replace(
     make=own, hyper=algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
   )

@@ -40,7 +40,6 @@ STATE = FIXED | {
   # Noise of another size than the account's.
   ({'simulated_cohort': 5}, 'simulated'),
   ({'simulated_cohort': 8, 'trust': 'local'}, 'simulated_cohort'),
-  ({'simulated_cohort': 8} | QUANTILE, 'simulated_cohort'),
   (QUANTILE, 'noise_multiplier'),
   (QUANTILE | {'count_stddev': 3.0, 'dropout': 0.1}, 'bound'),
   ({'trust': 'local', 'deadline': 1.0}, 'deadline'),
@@ -50,7 +49,6 @@ STATE = FIXED | {
   (SAMPLES | {'batch_order': 'replace'}, 'batch_order'),
   (SAMPLES | {'batch_size': 10**4}, 'batch_size'),
   (SAMPLES | {'trust': 'local'}, 'trust'),
-  (NOISY | QUANTILE, 'public_metrics'),
   (NOISY | MASKED, 'public_metrics'),
   (NOISY | SAMPLES, 'public_metrics'),
 ])  # fmt: skip

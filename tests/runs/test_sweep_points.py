@@ -67,16 +67,6 @@ def test_draws_lie_within_bounds_and_more_begin_with_the_same():
   assert [p.config.client_lr for p in few] == rates[:3].tolist()
 
 
-def test_a_grid_is_the_product_and_leaves_the_rest_alone():
-  widths, seeds = WIDTHS['widths'], (4, 5)
-  swept = {'seed': seeds, 'model_options': WIDTHS, 'b1': None}
-  points = sweep.points(SMALL | {'sweep': swept})
-  pairs = [(p.config.model_options['widths'], p.config.seed) for p in points]
-  assert pairs == [*itertools.product(widths, seeds)]
-  assert all(p.config.sweep is None for p in points)
-  assert all(p.config.local_steps == SMALL['local_steps'] for p in points)
-
-
 @pytest.mark.parametrize(('swept', 'name'), [
   ({'clint_lr': (0.1,)}, 'clint_lr'),
   ({'seed': (1, 1)}, 'seed'),

@@ -99,15 +99,3 @@ def test_an_option_of_the_model_draws_parameters_of_its_own(tmp_path):
   assert rows[0]['test_loss'] != rows[1]['test_loss']
   # A function may have made the model with the options of its own point.
   assert len(sweep.groups(dict(enumerate(points)), drawn)) == 2
-
-
-def test_a_problem_of_ones_own_is_swept(tmp_path):
-  """Catches sweeps that load what the config names instead."""
-  loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
-  client = {'x': np.ones((3, 2), np.float32), 'y': np.ones(3, np.float32)}
-  mine = custom.problem((np.zeros(2), loss), [client] * 4, test=client)
-  fields = BOWLS | {'sweep': {'client_lr': (0.1, 0.2)}}
-  rows = run(tmp_path, fields, problem=mine)
-  # A step goes to w - lr (2 * 2 (w - 0.5)) in both coordinates.
-  want = [(1 - 4 * rate) ** 4 for rate in (0.1, 0.2)]
-  np.testing.assert_allclose([r['test_loss'] for r in rows], want, rtol=1e-4)

@@ -143,10 +143,8 @@ FAMILIES: Mapping[str, Case] = {
     ),
     arrays=labelled_sentences,
   ),
-  'lstm': of_sentences('lstm', hidden=4),
   'gru': of_sentences('gru', hidden=4),
   'gpt': of_sentences('gpt_nano', **ROW),
-  'llama': of_sentences('llama', **ROW, kv_heads=1),
 }
 
 

@@ -4,7 +4,6 @@ import collections
 import itertools
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from fl_sketch.data import cohorts
 from fl_sketch.utils import chacha20, seeding
 from hypothesis import given, settings, strategies as st
 import numpy as np
@@ -112,20 +111,3 @@ def test_subsets_are_equally_likely():
   assert {*found} <= {*subsets}
   counts = [found[s] for s in subsets]
   assert fits(counts, np.full(len(subsets), draws / len(subsets)))
-
-
-def test_poisson_cohorts_have_their_law():
-  """Catches sizes that are not binomial, or clients that are not alike."""
-  sizes, taken, draws = collections.Counter(), np.zeros(9), 900
-  for r in range(draws):
-    ids, weight = cohorts.poisson(COUNTING, r, 8, 0.4, 8)
-    sizes[int(weight.sum())] += 1
-    taken[ids] += weight
-  law = stats.binom.pmf(range(9), 8, 0.4)
-  groups = [*law[:6], law[6:].sum()]  # expected counts above 5
-  counts = [*(sizes[k] for k in range(6)), sum(sizes[k] for k in (6, 7, 8))]
-  assert fits(counts, draws * np.array(groups))
-  assert np.all(np.abs(taken[:8] / draws - 0.4) < 5.7 * (0.24 / draws) ** 0.5)
-  # A cohort that is cut off has clients once.
-  ids, weight = cohorts.poisson(COUNTING, 0, 40, 0.9, 7)
-  assert len({*ids.tolist()}) == weight.sum() == 7

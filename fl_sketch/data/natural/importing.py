@@ -79,10 +79,7 @@ def import_data(
   if kind == 'table' and 'text' in options:
     make_task = functools.partial(tasks.characters, [options.pop('text')])
   if odd := sorted(options.keys() - inspect.signature(make_task).parameters):
-    raise ValueError(
-      f'{", ".join(odd)} has no effect for {kind=} in layout {layout}; '
-      'remove it.'
-    )
+    raise ValueError(f'{", ".join(odd)} has no effect for {kind=}; remove it.')
   task = make_task(**options)
 
   def samples():
@@ -141,10 +138,7 @@ def _write(samples, to, num_classes, test_share, tokenizer) -> store.Store:
       raise DataError('No client has training samples.')
     if (test is None) != (test_share is not None):
       owned = 'no' if test is None else 'own'
-      raise DataError(
-        f'There are {owned} test examples with {test_share=}; set test_share '
-        'if there are none.'
-      )
+      raise DataError(f'There are {owned} test examples with {test_share=}.')
     of_clients = test is None or test.sizes[train.sizes > 0].any()
     chunks = train.chunks(test if of_clients else None)
     if test_share is not None:
@@ -210,7 +204,6 @@ class _Grouped:
 
 
 def _hold_out(chunk: store.Chunk, share: float) -> store.Chunk:
-  """Clients that hold out a share of their samples, the last ones."""
   sizes = chunk.sizes
   counts = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
   ends = np.repeat(np.cumsum(sizes), sizes)

@@ -127,7 +127,6 @@ class ClientFields(ProblemFields):
     self.check_effect(['personal_lr'], steps, 'personal_steps >= 1')
     expected = round(self.population / self.allocation_rounds)
     attackers = round(self.byzantine * self.population)
-    share = 'smaller' if attackers else 'larger'
     self.refuse(
       (self.cohort > self.population,
        '{cohort} exceeds {population}; use a smaller cohort.'),
@@ -140,9 +139,7 @@ class ClientFields(ProblemFields):
       (self.selected > self.population,
        '{cohort} x {over_sampling} exceeds {population}.'),
       ((self.byzantine > 0) != (self.attack is not None),
-       'Set byzantine and attack together, or neither; got {byzantine}, '
-       '{attack}.'),
+       'Set {byzantine} and {attack} together, or neither.'),
       (self.byzantine and attackers in (0, self.population),
-       f'{{byzantine}} of {{population}} rounds to {attackers} clients; use a '
-       f'{share} share.'),
+       f'{{byzantine}} rounds to {attackers} of {{population}}; change it.'),
     )  # fmt: skip

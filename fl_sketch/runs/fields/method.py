@@ -141,7 +141,6 @@ class MethodFields(clients.ClientFields):
       )
 
   def _check_work(self, takes: Mapping[str, Any]):
-    """Check local steps and rates, and the groups of robust means."""
     work = algorithms.entry(self.algorithm).work
     divides = 'local_steps' in takes and work != 'slopes'
     optimizer = (self.local_optimizer or {}).get('kind')
@@ -157,19 +156,16 @@ class MethodFields(clients.ClientFields):
        "'cross_entropy', compute_dtype='float32', no lora and an algorithm "
        'of plain steps; got {algorithm}.'),
       (self.batch_order == 'poisson' and work != 'private_steps',
-       "{batch_order} requires algorithm='private_iterative_sketching'; use "
-       'another batch_order.'),
+       "{batch_order} requires algorithm='private_iterative_sketching'."),
       (divides and self.batch_order == 'mask',
        '{batch_order} is not supported by {algorithm}, which divides by '
        'local_steps: clients with few samples make fewer.'),
       (decays and self.weight_decay,
-       '{weight_decay} and {local_optimizer} both decay weights; set '
-       'local_optimizer.weight_decay alone.'),
+       '{weight_decay} and {local_optimizer} both decay weights; remove one.'),
       (None not in (self.lr_decay, self.client_schedule),
        '{lr_decay} and {client_schedule} both set the rate; remove one.'),
       (None not in (self.final_server_lr, self.server_schedule),
-       '{final_server_lr} and {server_schedule} both set the rate; remove one.'
-       ),
+       '{final_server_lr}, {server_schedule} both set the rate; remove one.'),
       ((self.robust is None) != (self.groups is None),
        'Set robust and groups together, or neither; got {robust}, {groups}.'),
       (self.groups is not None and not 3 <= self.groups <= self.selected,

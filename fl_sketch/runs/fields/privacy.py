@@ -122,13 +122,11 @@ class PrivacyFields(method.MethodFields):
     bounds = _BOUNDS.get(self.algorithm)
     self.refuse(
       (self.epsilon is not None and self.noise_multiplier is not None,
-       'Set epsilon or noise_multiplier, not both; got {epsilon}, '
-       '{noise_multiplier}.'),
+       'Set one of {epsilon} and {noise_multiplier}, not both.'),
       (not must and 'privacy' not in algorithms.options(self.algorithm),
        '{algorithm} has no private form; remove epsilon and noise_multiplier.'),
       (self.delta is None or self.clip_norm is None,
-       'epsilon and noise_multiplier require delta and clip_norm; got '
-       '{delta}, {clip_norm}.'),
+       'epsilon, noise_multiplier: set {delta} and {clip_norm} as well.'),
       (not least < (self.clip_norm or 0) < most,
        f'{{clip_norm}} of a private config must be in ({least}, {most}).'),
       (self.bound is not None and bounds and self.bound not in bounds,
@@ -150,18 +148,15 @@ class PrivacyFields(method.MethodFields):
        '{dataset} makes its vocabulary from the sentences of clients without '
        'noise; set dataset_options.tokenizer, or letters of characters.'),
       (self.standardize and self.dataset not in ('quadratics', *text.NAMES),
-       '{standardize} reads all samples without noise; set standardize=False '
-       'in a private config.'),
+       '{standardize} reads all samples without noise; set standardize=False.'),
       (self.weights != 'equal' or self.sampling == 'with_replacement',
        '{weights}, {sampling}: a client may contribute more than once; set '
        "weights='equal' and another sampling in a private config."),
       (best.startswith(('client_', 'personal_')),
-       '{keep_best} chooses by samples of clients without noise; use a test '
-       'metric in a private config.'),
+       '{keep_best} reads clients without noise; use a test metric.'),
     )  # fmt: skip
 
   def _check_absence(self):
-    """Refuse client failures that the privacy analysis does not cover."""
     central = self.privacy_unit == 'client' and self.trust in (None, 'central')
     # Under central DP dropouts and stragglers depend on no data and, without
     # over-selection, on no other client: an absent client contributes 0.
@@ -180,7 +175,6 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_clients(self):
-    """Check user-level privacy: trust, adjacency, bound and statistics."""
     for name, value, unsupported, reason in _UNSUPPORTED:
       for other, values in unsupported.items():
         if getattr(self, name) == value and getattr(self, other) in values:
@@ -203,7 +197,6 @@ class PrivacyFields(method.MethodFields):
       self._check_simulation(self.simulated_cohort)
 
   def _check_correlation(self):
-    """Refuse correlated noise that has no account, or that never cancels."""
     takes = algorithms.options(self.algorithm)
     rounds = self.hash_rounds or self.rounds
     self.refuse(
@@ -218,7 +211,6 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_simulation(self, large: int):
-    """Refuse a simulated cohort whose noise is not that of a larger run."""
     exact = self.cohort * self.allocation_rounds == self.population
     rounded = self.sampling == 'random_allocation' and not exact
     self.refuse(
@@ -234,7 +226,6 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_samples(self):
-    """Check example-level privacy, whose noise is that of local steps."""
     names = {*inspect.get_annotations(PrivacyFields)} - _COMMON
     unlike = f'clients are protected, unlike in {self.algorithm!r}'
     self.check_effect(sorted(names), False, unlike)

@@ -6,7 +6,6 @@ import chex
 import fl_sketch
 from fl_sketch import models, runs
 from fl_sketch.data import sources
-from fl_sketch.models import pretrained
 from fl_sketch.runs import (
   checkpoints,
   config,
@@ -18,7 +17,6 @@ from fl_sketch.runs import (
 from fl_sketch.utils import files
 import harness
 import jax
-import jax.numpy as jnp
 import numpy as np
 import own_problem
 import pytest
@@ -139,18 +137,6 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(tmp_path):
   other = fl_sketch.load(tmp_path, problem=own._replace(test=test))
   with pytest.raises(workdir.WorkdirError, match='data'):
     other.evaluate()
-
-
-def test_exported_parameters_start_a_run(whole, tmp_path):
-  """Catches names in a file that `pretrained` does not read back."""
-  run = fl_sketch.load(whole[0])
-  run.save_safetensors(tmp_path / 'model.safetensors')
-  module = models.make('mlp', 10, widths=(8,))
-  drawn = jax.tree.map(jnp.zeros_like, run.params)
-  path = tmp_path / 'model.safetensors'
-  chex.assert_trees_all_equal(pretrained.load(path, module, drawn), run.params)
-  exp = runs.build(harness.SAFL | {'pretrained': str(path)})
-  chex.assert_trees_all_equal(exp.params, run.params)
 
 
 def test_metrics_hold_every_number_of_every_row():
