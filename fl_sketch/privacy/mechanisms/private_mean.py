@@ -245,18 +245,21 @@ class PrivateMean(NamedTuple):
     scale = 1 / self.release.expected_cohort
     return grid_lib.decode(marks.released(total), self.grid(total), scale)
 
+  def _within(self, sent):
+    """Return the contribution of a real client as it is, or 0 if too long."""
+    norm, by_leaf = self.hp.clip_norm, self.release.per_leaf
+    assert norm is not None
+    return grid_lib.within(sent, self.grid(sent), norm, per_leaf=by_leaf)
+
   def _take(self, index, payloads, *, comm, weight, noise, **_):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)
     grid_lib.check_cohort(weight.shape[0], release.clients, comm)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
     if isinstance(release, CentralRelease):
-      assert self.hp.clip_norm is not None
-      within = functools.partial(
-        grid_lib.within, grid=self.grid(sums), clip_norm=self.hp.clip_norm,
-        per_leaf=release.per_leaf,
-      )  # fmt: skip
-      total = comm.sum_lanes(comms.where_present(sums, weight > 0), within)
+      total = comm.sum_lanes(
+        comms.where_present(sums, weight > 0), self._within
+      )
       return self.released(total, fold(noise.server)), comms.bill(size)
     grid = self.grid(sums)
     share = lambda key, x: grid_lib.noise(fold(key), x, grid)
