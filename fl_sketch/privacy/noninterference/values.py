@@ -80,7 +80,10 @@ class TypedWalk(flow.Walk):
     labels = flow.joined(values, [by]).labels
     given = [*map(_part_of, values)]
     part = self.selected(by, given)
-    found = [x.rows for x in [*values, by] if flow.DATA in x.labels]
+    found = [x.rows for x in values if flow.DATA in x.labels]
+    # A choice by lanes is of each of them.
+    if flow.DATA in by.labels and not (found and by.rows and by.rows.lanes):
+      found.append(by.rows)
     plain = {x and x._replace(untouched=False) for x in found}
     if len(plain) > 1 or None in plain:
       labels, plain = mixed(labels), {None}
