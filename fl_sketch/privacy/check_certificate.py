@@ -978,8 +978,9 @@ def binomial_above(k: int, n: int, q: float) -> float:
   return math.fsum(math.exp(log(i)) for i in range(k + 1, n + 1))
 
 
-def epsilon_of(m, delta: float) -> Any:
-  """Return (epsilon, why it is exact or trusted) of an account's mechanism."""
+def epsilon_of(account) -> tuple[float, float, str]:
+  """Return the least epsilon, the most it may be said to be, and by what."""
+  m, delta = account['mechanism'], account['delta']
   z = m['noise_multiplier'] / math.sqrt(m['releases_per_step'])
   kind, q, steps = m['sampling'], m['sampling_probability'], m['steps']
   population, most = m['population'], m['max_cohort']
@@ -987,14 +988,16 @@ def epsilon_of(m, delta: float) -> Any:
   whole = most is None or most == population
   coins = kind in ('poisson', 'random_allocation') and q == 1
   if z == 0:
-    return math.inf, 'without noise'
+    return math.inf, math.inf, 'without noise'
   takes_part = -(-steps // (m['epoch_steps'] or 1))
   moved = 2 if replace else 1
   at_most = gaussian_epsilon(moved * math.sqrt(takes_part) / z, delta)
   if kind == 'full' or (whole and (coins or kind.startswith('fixed'))):
-    return at_most, 'closed form'
-  if kind not in ('poisson', 'truncated_poisson'):
-    return None, f'at most {at_most:.6g}, as if all took part'
+    return at_most, at_most, 'closed form'
+  if kind == 'random_allocation':
+    return 0.0, at_most, 'TRUSTED below full participation'
+  if kind.startswith('fixed'):
+    q = most / population
   names = ['replace'] if replace else ['remove', 'add']
   choices, overflow = [[(1.0, name, z, q)] for name in names], 0.0
   if kind == 'truncated_poisson':
@@ -1008,7 +1011,12 @@ def epsilon_of(m, delta: float) -> Any:
   at = lambda delta: max(sampled_epsilon(x, steps, delta) for x in choices)
   if overflow:
     delta -= (1 + math.exp(at(delta / 2))) * overflow
-  return at(delta), 'Fourier integral'
+  own = at(delta)
+  if kind.startswith('fixed'):  # others' contributions may be 0
+    return own, at_most, 'TRUSTED between one client alone and all'
+  if account['accountant'] == 'rdp':
+    return own, math.inf, 'Fourier integral, and by Renyi larger'
+  return own, own, 'Fourier integral'
 
 
 def sensitivity_of(weights, rounds: int, separation: int) -> float:
@@ -1057,14 +1065,10 @@ def check_account(certificate, releases) -> list[str]:
     wrong.append(
       f'the account is of noise {m["noise_multiplier"]}, not {stated / apart}'
     )
-  own, how = epsilon_of(m, a['delta'])
+  low, high, how = epsilon_of(a)
   said = float(a['epsilon'])
-  if (
-    own is not None
-    and said != own
-    and not own * (1 - 1e-6) <= said <= own * (1 + 1e-4)
-  ):
-    wrong.append(f'epsilon is {own}, by the {how}, not {said}')
+  if said != low and not low * (1 - 1e-6) <= said <= high * (1 + 1e-4):
+    wrong.append(f'epsilon is {low} to {high}, by {how}, not {said}')
   return wrong
 
 
@@ -1084,7 +1088,7 @@ def allowed(certificate, name: str) -> tuple:
   seen = certificate['unit'] == 'sample' or certificate['trust'] != 'central'
   if root == 'cohort':
     known = seen and not field.startswith('batches')
-    return ('public',) if known else ('data', 'rounds')
+    return ('data', 'rounds', *(['public'] * known))
   fixed = {
     'data': 'pool',
     'noise_key': 'noise',
@@ -1187,17 +1191,16 @@ def report(text: str) -> list[str]:
   """Return what a certificate that holds has proved, and what it has not."""
   c = json.loads(text)
   a = c['account']
-  m = a['mechanism']
-  own, how = epsilon_of(m, a['delta'])
+  m, (low, high, how) = a['mechanism'], epsilon_of(a)
   times = sum(x['times'] for x in c['releases'])
   exact = [name for name, kind in c['results'] if kind == 'data']
   lines = [
     f'Proved: in a round of {c["algorithm"]} data of clients leave by {times} '
     'releases alone, each a sum of contributions within its bound with fresh '
     'secret noise.',
-    f'Epsilon {a["epsilon"]:.6g} at delta {a["delta"]:g}, {m["steps"]} steps, '
-    f'{m["sampling"]}, {m["adjacency"]}: '
-    + (f'{own:.6g} by the {how}.' if own is not None else f'trusted; {how}.'),
+    f'Epsilon {float(a["epsilon"]):.6g} at delta {a["delta"]:g}: {m["steps"]} '
+    f'steps, {m["sampling"]}, {m["adjacency"]}; checked: {low:.6g} to '
+    f'{high:.6g}, {how}.',
   ]
   if a['noise'] != 'secret':
     lines.append(f'NOT PRIVATE: the noise is {a["noise"]}.')
