@@ -18,6 +18,7 @@ status is 0 only if everything holds.
 """
 
 from collections.abc import Callable
+import itertools
 import json
 import math
 import sys
@@ -519,14 +520,20 @@ class Walk:
       varies = NONE.union(*moved)
     if name == 'iota':
       fresh = frozenset({eqn.params['dimension']})
-    elif name in ('add', 'sub') and len(args) == 2:
-      fresh = (first.fresh - args[1].varies) | (args[1].fresh - first.varies)
+    elif name in ('add', 'sub'):  # a + b is equal for many pairs
+      fresh = first.fresh - args[1].varies or args[1].fresh - first.varies
     elif name == 'random_fold_in':
-      fresh = first.fresh | args[1].fresh
+      key, by = args
+      apart = not (key.fresh & by.varies and by.fresh & key.varies)
+      fresh = key.fresh | (by.fresh if apart else NONE)
     elif name == 'random_split':
       fresh = first.fresh | (axes - frozenset(range(len(eqn.ins[0][1]))))
-    elif name in (*LAYOUT, 'random_wrap'):
-      fresh = self.moved(eqn, 0, first.fresh) or NONE
+    elif name in ('gather', 'dynamic_slice'):  # always the same one
+      if not any(x.varies for x in args[1:]):
+        fresh = first.fresh - ANY_AXIS
+    elif name in (*LAYOUT, 'slice', 'random_wrap'):
+      kept = [self.moved(eqn, 0, frozenset({x})) for x in first.fresh]
+      fresh = NONE.union(*filter(None, kept))
     of_key = {*LAYOUT, 'random_fold_in', 'random_split', 'random_wrap'}
     secret = name in of_key | {'gather', 'dynamic_slice'} and first.secret
     params = out, sorted(eqn.params.items())
@@ -631,9 +638,13 @@ class Walk:
     starts = [x.number.fresh if x.number else NONE for x in state]
     place = lambda n: (*eqn.path, n)
     varies = ANY_AXIS | {eqn.path}
-    carry = lambda n: self.number('carry', place(n), (), varies=varies)
+    carry = lambda n, secret: self.number(
+      'carry', place(n), (), varies=varies, secret=secret
+    )
+    secret = [x.number is not None and x.number.secret for x in state]
     state = [
-      x._replace(number=carry(n), part=part_of(x)) for n, x in enumerate(state)
+      x._replace(number=carry(n, secret[n]), part=part_of(x))
+      for n, x in enumerate(state)
     ]
     while True:
       del self.wrong[saved[0] :], self.releases[saved[1] :]
@@ -641,9 +652,13 @@ class Walk:
       results, new = body(state), []
       for n, (old, x) in enumerate(zip(state, results, strict=False)):
         number = old.number
-        if counts(x.number, number):
+        if counts(x.number, number) or chained(x.number, number):
           fresh = starts[n] | {eqn.path}
-          number = self.number('counter', place(n), (), fresh)
+          number = self.number(
+            'counter', place(n), (), fresh, secret=number.secret
+          )
+        elif x.number is not number:
+          number = self.number('carry', (*place(n), 'any'), (), varies=varies)
         if over:
           x = x._replace(
             part=in_loops(x.part, {eqn.path: ('earlier', eqn.path)})
@@ -667,7 +682,9 @@ class Walk:
     span, axes = value.rows.span, () if axis is None else (axis,)
     if axes and span is None:
       span = 0, eqn.ins[0][1][axis]
-    return [value._replace(rows=Rows(axes, span, self.clients, True, not axes))]
+    return [
+      value._replace(rows=Rows(axes, span, value.rows.loops, True, not axes))
+    ]
 
   def _mark_distinct(self, eqn, values):
     axes, number = range(len(eqn.ins[0][1])), values[0].number
@@ -690,7 +707,9 @@ class Walk:
       if DATA in x.labels:
         if x.rows is None or not (x.rows.untouched or x.rows.axes == (axis,)):
           self._leak(eqn, 'samples are mixed before they are bounded')
-        rows = Rows((axis,), (0, shape[axis]), self.clients, True)
+        own = 'clients', x.rows and x.rows.span
+        loops = (*self.clients, own)
+        rows = Rows((axis,), (0, shape[axis]), loops, True)
         x = x._replace(labels=frozenset({DATA}), rows=rows)
       out.append(x)
     return out
@@ -727,6 +746,8 @@ class Walk:
 
   def _mark_drawn(self, eqn, values):
     count, made = eqn.params['count'], []
+    if DATA in values[count].labels:
+      self._leak(eqn, 'a key of noise depends on data')
     key, *scale = [x.number for x in values[count:]]
     grid = scale[0]
     known = (
@@ -771,7 +792,7 @@ class Walk:
       else:
         self.releases.append(self.release(eqn, parts))
     for key, leaf, fresh in {x.noise for x in parts if x and x.noise}:
-      places = {*self.scans, 'round'}
+      places = {x for x, n in self.scans.items() if n != 1} | {'round'}
       once = (key, leaf) not in self.used and fresh
       if labels and not (key.secret and places <= key.fresh and once):
         self._leak(eqn, f'noise is not secret, or used again: {key.text()}')
@@ -792,6 +813,7 @@ class Walk:
       'noise_multiplier': value_of(multiplier, self.hyper),
       'honest': 1.0 if law['shares'] > 1 else law['honest'],
       'keys': sorted({x.noise[0].text() for x in parts}),
+      'clients': next((x[1] for x in own if x[0] == 'clients'), None),
     }  # fmt: skip
 
 
@@ -817,6 +839,15 @@ def is_ids(number) -> bool:
   while number and number.op in ('broadcast_in_dim', 'reshard'):
     number = number.args[0]
   return number is not None and number.op == 'distinct'
+
+
+def chained(after, before) -> bool:
+  """Return whether a key was derived from another one."""
+  steps = 0
+  while after is not None and after is not before and after.secret:
+    steps += after.op in ('random_fold_in', 'random_split')
+    after = after.args[0] if after.args else None
+  return after is before and steps > 0
 
 
 def counts(after, before) -> bool:
@@ -1040,9 +1071,14 @@ def check_account(certificate, releases) -> list[str]:
   m, per_round = a['mechanism'], a['steps_per_round']
   z = float(a['noise_multiplier'])
   inverse = lambda z: 1 / z**2 if z else math.inf
-  spent = sum(
-    x['times'] * x['honest'] * inverse(x['noise_multiplier']) for x in releases
-  )
+  groups = {}
+  for x in releases:
+    cost = x['times'] * x['honest'] * inverse(x['noise_multiplier'])
+    whose = tuple(x['clients'] or ())
+    groups[whose] = groups.get(whose, 0.0) + cost
+  spans = sorted(groups)
+  apart = all(x and x[1] <= y[0] for x, y in itertools.pairwise(spans))
+  spent = max(groups.values(), default=0) if apart else sum(groups.values())
   paid = (
     rounds_of(certificate) * per_round * m['releases_per_step'] * inverse(z)
   )
@@ -1161,7 +1197,7 @@ def check_round(certificate) -> list[str]:
     {k: x for k, x in row.items() if k != 'where'}
     for row in certificate['releases']
   ]
-  if claimed != walk.releases:
+  if claimed != json.loads(json.dumps(walk.releases)):
     wrong.append(f'releases are {walk.releases}, not {claimed}')
   return wrong + walk.wrong
 
