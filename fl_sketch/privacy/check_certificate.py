@@ -585,12 +585,14 @@ class Walk:
   def _scan(self, eqn, values):
     p, path = eqn.params, eqn.path
     count, carry, one = p['num_consts'], p['num_carry'], p['length'] == 1
+    one = one and not any(x.rows and x.rows.lanes for x in values)
     consts, steps = values[:count], values[count + carry :]
     self.scans = self.scans | {path: p['length']}
     over = one or any(x.rows and 0 in x.rows.axes for x in steps)
     if over:  # a scan over clients, whose constants are of all of them
       self.clients = (*self.clients, path)
       consts = [_mixed(x) if DATA in x.labels else x for x in consts]
+    one = over and p['length'] == 1
     steps = [self.step(x, path, one, over) for x in steps]
 
     def body(state):

@@ -43,7 +43,7 @@ SETTINGS = {
   'local': FULL | {'trust': 'local'}, 'rdp': {'accountant': 'rdp'},
   'quantile': {'bound': 'quantile', 'count_stddev': 4.0},
   'per layer': {'per_layer': True}, 'seed': {'noise_seed': 3},
-  'private metrics': {'public_metrics': 'private'},
+  'private metrics': {'public_metrics': 'private', 'clients_per_step': 1},
   'simulated': {'simulated_cohort': 40}, 'no noise': {'noise_multiplier': 0.0},
   'calibrated': {'noise_multiplier': None, 'epsilon': 2.0},
   'dispatches': {'rounds_per_dispatch': 2}, 'steps': {'clients_per_step': 1},
