@@ -108,12 +108,17 @@ COLLECTIVES = (
 ).split()
 # They mix rows, and act on nothing else; any other name is refused.
 PURE = frozenset(
-  'axis_index bitcast_convert_type cholesky conv_general_dilated cummax '
-  'cumprod cumsum cumlogsumexp dot_general dynamic_slice dynamic_update_slice '
-  'eigh fft iota optimization_barrier platform_index qr random_seed reduce '
-  'reduce_window reduce_window_max reduce_window_sum rev scatter-add '
-  'scatter-max scatter-min scatter-mul select_and_gather_add '
-  'select_and_scatter_add sort svd threefry2x32 triangular_solve'.split()
+  'approx_top_k axis_index bessel_i0e bessel_i1e bitcast_convert_type cholesky '
+  'cholesky_update complex conj conv_general_dilated cummax cummin cumprod '
+  'cumsum cumlogsumexp custom_linear_solve device_put digamma dot_general '
+  'dynamic_slice dynamic_update_slice eig eigh fft geqrf hessenberg '
+  'householder_product igamma igammac iota lu lu_pivots_to_permutation name '
+  'platform_index polygamma qr ragged_dot_general random_clone random_seed '
+  'reduce reduce_window reduce_window_max reduce_window_min reduce_window_sum '
+  'rev rng_bit_generator scaled_dot scatter-add scatter-max scatter-min '
+  'scatter-mul scatter-sub scatter_sub schur select_and_gather_add '
+  'select_and_scatter select_and_scatter_add sort svd threefry2x32 tile '
+  'triangular_solve tridiagonal tridiagonal_solve unstack zeta'.split()
 )
 LAYOUT = (
   'broadcast_in_dim convert_element_type reshape reshard sharding_constraint '
