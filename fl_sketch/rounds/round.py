@@ -149,12 +149,12 @@ def scan_rounds(
   metrics, values), leaves of values [rounds, ...].
   """
 
-  def rounds_fn(hp, state, cohorts, key, *rest):
-    def step(state, cohort):
-      state, metrics = round_fn(hp, state, cohort, key, *rest)
+  def rounds_fn(hp, state, cohort, key, data=None, noise_key=None):
+    def step(state, one):
+      state, metrics = round_fn(hp, state, one, key, data, noise_key)
       return state, (metrics, trajectory and trajectory(state))
 
-    state, (metrics, values) = jax.lax.scan(step, state, cohorts)
+    state, (metrics, values) = jax.lax.scan(step, state, cohort)
     return (state, metrics, values) if trajectory else (state, metrics)
 
   return rounds_fn

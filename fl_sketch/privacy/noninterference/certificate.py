@@ -62,6 +62,7 @@ def _release(release, hyper):
     'noise_multiplier': value(release.noise_multiplier),
     'honest': release.honest, 'where': release.where,
     'keys': sorted({*map(_expression, release.keys)}),
+    'clients': release.clients,
   }  # fmt: skip
 
 
