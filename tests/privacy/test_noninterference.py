@@ -9,7 +9,7 @@ import cases
 from fl_sketch import rounds, runs
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import private_mean
-from fl_sketch.privacy.noninterference import releases
+from fl_sketch.privacy.noninterference import parts
 from fl_sketch.rounds import chain, marks, mesh as mesh_lib, transforms
 from fl_sketch.runs import config
 from fl_sketch.utils import plugins
@@ -40,7 +40,7 @@ def check(
   given = {'name': 'This', 'unit': unit, 'trust': trust, 'metrics': metrics}
   budget = make(hp).releases / float(hp.noise_multiplier) ** 2
   shown = noninterference.check_round(fn, *args, budget=budget, **given)
-  return sum(release.times for release in releases.of_one(shown.releases))
+  return sum(release.times for release in parts.of_one(shown.releases))
 
 
 def of_leak(name, **options):

@@ -56,6 +56,12 @@ def fifty(u):
   return tree(lambda x: x.mean(0), means)
 
 
+def overlapping(u):
+  step = lambda i, _: (i + 1, u.get(u.sum, u.key(i)))
+  means = jax.lax.scan(step, u.round, None, length=2)[1]
+  return tree(lambda x: x.mean(0), means)
+
+
 def mean_norm(u):
   return comms.Shards().total(jax.vmap(optax.tree.norm)(u.payloads)) / u.count
 
@@ -100,6 +106,7 @@ SUMMED = {
     'releases 2 times'),
   'N2-twice': (lambda u: minus(u.get(u.sum), u.get(tree(
     jnp.add, u.sum, u.sum))), f'{SEVERAL}|{SUM}'),
+  'N2-overlapping': (overlapping, EVERY),
   'N3-fifty': (fifty, 'releases 50 times'),
   'N4-quiet': (lambda u: u._replace(p=u.p._replace(hp=private.HP._replace(
     noise_multiplier=u.p.hp.noise_multiplier / 10))).get(u.sum), OTHER),

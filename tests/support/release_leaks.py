@@ -157,6 +157,8 @@ EVERY_STEP = {
   'fori_loop': lambda w, x, key: lax.fori_loop(
     0, 3, lambda i, c: add(key, x - c[None]), w),
   'one_fold': lambda x, key: scan(lambda i: add(fold(key, 7), i * x)),
+  'narrow_index': lambda x, key: scan(
+    lambda i: add(fold(key, i.astype('uint8')), i * x)),
   'half_index': lambda x, key: scan(lambda i: add(fold(key, i // 2), i * x)),
   'inner_index': lambda x, key: scan(
     lambda a: scan(lambda i: add(fold(key, i), a * x))),

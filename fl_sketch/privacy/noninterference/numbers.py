@@ -176,10 +176,19 @@ def _fresh(eqn, args, ndim) -> Where:
     fixed = not any(arg.varies for arg in args[1:])
     loops = {x for x in args[0].fresh if not isinstance(x, int)}
     return frozenset(loops) if fixed else NOWHERE
+  if name == 'convert_element_type' and not _is_wider(eqn):
+    return NOWHERE
   if name in _LAYOUT or name == 'random_wrap':
     kept = [_moved(eqn, 0, {place}) for place in args[0].fresh]
     return frozenset().union(*(x for x in kept if x is not None))
   return NOWHERE
+
+
+def _is_wider(eqn) -> bool:
+  """Return whether a conversion keeps different integers different."""
+  x, y = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+  whole = all(jnp.issubdtype(z, jnp.integer) for z in (x, y))
+  return whole and x.itemsize <= y.itemsize
 
 
 # Operations by which scales of noise are computed.

@@ -7,6 +7,7 @@ data of several clients.
 """
 
 from collections.abc import Sequence
+import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.noninterference import numbers, rows
@@ -51,6 +52,31 @@ class Part(NamedTuple):
     kept = lambda loops: tuple(x for x in renamed(loops) if x is not None)
     terms = frozenset(x._replace(loops=kept(x.loops)) for x in self.terms)
     return self._replace(terms=terms)
+
+
+class Release(NamedTuple):
+  """Noisy sums that one place of a program releases."""
+
+  times: int  # in one run of the program
+  clip_norm: numbers.Number
+  noise_multiplier: numbers.Number
+  honest: float  # shares of noise that have the multiplier together
+  where: str | None
+  keys: tuple[numbers.Number, ...]  # of its noise
+  clients: tuple[int, int] | None = None  # whose samples they are of, if any
+
+
+def of_one(found: list[Release]) -> list[Release]:
+  """Return the most releases that one sample or client is in."""
+  groups: dict[Any, list[Release]] = {}
+  for release in found:
+    groups.setdefault(release.clients, []).append(release)
+  if None in groups:
+    return found
+  spans = sorted(groups)
+  apart = all(x[1] <= y[0] for x, y in itertools.pairwise(spans))
+  times = lambda group: sum(release.times for release in group)
+  return max(groups.values(), key=times, default=[]) if apart else found
 
 
 ZEROS = Part()

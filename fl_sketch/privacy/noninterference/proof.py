@@ -20,6 +20,7 @@ from fl_sketch.privacy.noninterference import (
   certificate,
   flow,
   numbers,
+  parts,
   releases,
   rows,
 )
@@ -84,7 +85,7 @@ def check(
   """
   walk = releases.Proof()
   _walk(walk, fn, args, inputs, outputs, name, result)
-  return sum(x.times for x in releases.of_one(walk.shown.releases))
+  return sum(x.times for x in parts.of_one(walk.shown.releases))
 
 
 def trust(tree: Tree, reason: str, *, rows: bool = False) -> Tree:
@@ -109,10 +110,10 @@ def _walk(walk, fn, args, inputs, outputs, name, result):
   found = walk.run(program.jaxpr, values)
   given = [*zip(paths, kinds, strict=True)]
   kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
-  parts = zip(
+  named = zip(
     result or ['the result'], shapes if result else [shapes], strict=True
   )
-  places = [x for part, tree in parts for x in _paths(tree, part)]
+  places = [x for part, tree in named for x in _paths(tree, part)]
   leaks = list(walk.leaks)
   for path, kind, value in zip(places, kinds, found, strict=True):
     forbidden = [x for x in _FORBIDDEN[kind] if x in value.labels]
@@ -185,7 +186,7 @@ def check_round(
   per_client = lambda x: isinstance(x, comms.PerClient)
   kind = lambda x: CLIENT if per_client(x) else PUBLIC
   kinds = jax.tree.map(kind, state, is_leaf=per_client)
-  walk = releases.Proof(unit, in_rounds=True)
+  walk = releases.Proof(unit, in_rounds=True, scans_rounds=in_scan)
   args = hp, state, cohort, key, data, noise_key
   inputs = PUBLIC, kinds, cohort_kinds, PUBLIC, POOL, NOISE
   outputs = kinds, DATA if metrics else PUBLIC
@@ -202,7 +203,7 @@ def check_round(
 def _check_budget(walk, hp, budget, name):
   """Check that all releases of a round cost what is accounted for them."""
   known, spent = numbers_of(hp), 0.0
-  found = releases.of_one(walk.shown.releases)
+  found = parts.of_one(walk.shown.releases)
   for release in found:
     z = numbers.value_of(release.noise_multiplier, known)
     if z is None:
@@ -211,7 +212,7 @@ def _check_budget(walk, hp, budget, name):
         f'hyperparameters: {release.where}.'
       )
     spent += release.times * release.honest / z**2 if z else math.inf
-  if spent > budget * (1 + 1e-5):
+  if not spent <= budget * (1 + 1e-5):  # also if it is NaN
     count = sum(x.times for x in found)
     raise flow.InterferenceError(
       f'{name} releases {count} times in a round, for {spent:.4g} of '

@@ -8,7 +8,6 @@ has.
 """
 
 from collections.abc import Callable
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from fl_sketch.privacy.noninterference.flow import Leak, Value
 from fl_sketch.privacy.noninterference.parts import (
   Noise,
   Part,
+  Release,
   Term,
   is_of_another_bound,
 )
@@ -30,31 +30,6 @@ _AGAIN = 'a release, which draws the same noise in every {}'
 _BOUND = 'a release with noise of another bound'
 
 
-class Release(NamedTuple):
-  """Noisy sums that one place of a program releases."""
-
-  times: int  # in one run of the program
-  clip_norm: numbers.Number
-  noise_multiplier: numbers.Number
-  honest: float  # shares of noise that have the multiplier together
-  where: str | None
-  keys: tuple[numbers.Number, ...]  # of its noise
-  clients: tuple[int, int] | None = None  # whose samples they are of, if any
-
-
-def of_one(found: list[Release]) -> list[Release]:
-  """Return the most releases that one sample or client is in."""
-  groups: dict[Any, list[Release]] = {}
-  for release in found:
-    groups.setdefault(release.clients, []).append(release)
-  if None in groups:
-    return found
-  spans = sorted(groups)
-  apart = all(x[1] <= y[0] for x, y in itertools.pairwise(spans))
-  times = lambda group: sum(release.times for release in group)
-  return max(groups.values(), key=times, default=[]) if apart else found
-
-
 class Shown(NamedTuple):
   """What the walk through a private program found; nothing leaks."""
 
@@ -64,27 +39,27 @@ class Shown(NamedTuple):
 
   def sentences(self) -> list[str]:
     """Return what a statement says of values that are not proved."""
-    said = []
-    said += [
-      f'Declared, not proved: {why} ({line}).' for why, line in self.trusted
-    ]
-    if self.arrays:
-      arrays = '; '.join(dict.fromkeys(self.arrays))
-      said.append(
-        f'The program closes over arrays that count as public: {arrays}.'
-      )
-    return said
+    said = [f'Declared, not proved: {x} ({line}).' for x, line in self.trusted]
+    arrays = '; '.join(dict.fromkeys(self.arrays))
+    text = f'The program closes over arrays that count as public: {arrays}.'
+    return said + [text] * bool(arrays)
 
 
 class Proof(TypedWalk):
   """A walk through a private program that checks and counts its releases.
 
   `unit` is 'client', or 'sample' where a client adds noise to sums over its
-  samples. `in_rounds`: noise must depend on `numbers.ROUND`.
+  samples. `in_rounds`: noise must depend on `numbers.ROUND`; `scans_rounds`:
+  the outermost scan is over rounds.
   """
 
-  def __init__(self, unit: str = 'client', in_rounds: bool = False):
-    super().__init__()
+  def __init__(
+    self,
+    unit: str = 'client',
+    in_rounds: bool = False,
+    scans_rounds: bool = False,
+  ):
+    super().__init__(scans_rounds)
     self.unit, self.in_rounds = unit, in_rounds
     self.shown = Shown([], [], [])
     self.used: set[Noise] = set()  # what was released
@@ -168,13 +143,11 @@ class Proof(TypedWalk):
           origin = value.labels.get(flow.MIXED, value.labels[flow.DATA])
           self.leaks.append(Leak('a contribution', flow.MIXED, origin))
         span = 0, var.aval.shape[axis]
-        # Whose samples they are, so that other clients' are no more of them.
-        own = ('clients', whose and whose.span)
-        loops = (*self.of_clients, own)
+        # Samples of other clients are no more of these.
+        loops = (*self.of_clients, ('clients', whose and whose.span))
         found = rows.Rows((axis,), span, loops, True)
-        value = value._replace(
-          labels={flow.DATA: value.labels[flow.DATA]}, rows=found
-        )
+        labels = {flow.DATA: value.labels[flow.DATA]}
+        value = value._replace(labels=labels, rows=found)
       out.append(value)
     return out
 

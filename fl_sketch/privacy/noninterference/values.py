@@ -10,8 +10,9 @@ from fl_sketch.privacy.noninterference.flow import Value
 class TypedWalk(flow.Walk):
   """A walk that types every value of a program, also in loops and shards."""
 
-  def __init__(self):
+  def __init__(self, scans_rounds: bool = False):
     super().__init__()
+    self.scans_rounds = scans_rounds  # whether the outermost scan is over them
     self.table = numbers.Table()
     self.scans: dict[Any, int | None] = {}  # around; None: unknown length
     self.of_clients: tuple[Any, ...] = ()  # those over clients
@@ -178,13 +179,15 @@ class TypedWalk(flow.Walk):
       labels, found = mixed(labels), None
     last = new._replace(labels=labels, rows=found, part=before)
     number = old.number
-    if numbers.counts(new.number, number) or numbers.is_chained(
-      new.number, number
-    ):
-      fresh = self.starts[place] | {self.path}
+    is_chain = numbers.is_chained(new.number, number)
+    if is_chain or numbers.counts(new.number, number):
+      # Two rounds may count through the same numbers, unless it counts rounds.
+      is_own = is_chain or (self.scans_rounds and len(self.scans) == 1)
+      fresh = {self.path} | (self.starts[place] if is_own else set())
       number = self.table.of(
-        'counter', place, (), fresh=fresh, secret=number.secret
-      )
+        'counter', place, (), fresh=frozenset(fresh), secret=number.secret,
+        varies=self.starts[place],
+      )  # fmt: skip
     elif new.number is not number:  # it is another key in the next step
       number = self.table.of('carry', (*place, 'any'), (), varies=number.varies)
     return self.chosen(flow.PUBLIC, [old, last])._replace(number=number)
