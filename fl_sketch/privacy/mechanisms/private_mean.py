@@ -218,6 +218,7 @@ class PrivateMean(NamedTuple):
   def contribution(self, payload: Payload) -> Payload:
     """Bound a client's payload and round it to the grid."""
     bound = 'normalize' if self.release.bound == 'normalize' else 'clip'
+    assert self.hp.clip_norm is not None  # as `Release.with_hyper` checks
     return grid_lib.contribution(
       payload, self.grid(payload), self.hp.clip_norm, bound=bound,
       per_leaf=self.release.per_leaf,

@@ -34,6 +34,7 @@ class Number:
     self.varies = varies | fresh  # they may differ
     self.secret = secret  # whether it is the secret root, or keys made of it
     self.zero = zero
+    self.value: np.ndarray | None = None  # of a literal
 
 
 class Table:
@@ -51,7 +52,9 @@ class Table:
 
   def literal(self, value: Any) -> Number:
     """Return the number of a constant."""
-    is_key = jnp.issubdtype(getattr(value, 'dtype', None), jax.dtypes.extended)
+    is_key = jnp.issubdtype(
+      getattr(value, 'dtype', np.float32), jax.dtypes.extended
+    )
     if is_key or np.size(value) > 16:
       axes = frozenset(range(np.ndim(value)))
       return self.of('array', id(value), (), varies=axes)
@@ -153,7 +156,7 @@ def _varies(eqn, args, ndim) -> Where:
   moved = [_moved(eqn, n, arg.varies) for n, arg in enumerate(args)]
   if not args or None in moved or eqn.primitive.name == 'random_split':
     return everywhere | loops
-  return frozenset().union(*moved)
+  return frozenset().union(*filter(None, moved))
 
 
 def _fresh(eqn, args, ndim) -> Where:
@@ -205,7 +208,7 @@ def value_of(number: Number, known: Mapping[str, Any]) -> float | None:
   """Compute a scalar from known arguments; None: it is not one."""
   if number.op == 'argument':
     return known.get(number.params)
-  if number.op == 'literal':
+  if number.value is not None:
     return float(number.value) if number.value.ndim == 0 else None
   args = [value_of(x, known) for x in number.args]
   if None in args or not args:

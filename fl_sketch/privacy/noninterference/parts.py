@@ -121,7 +121,7 @@ def selected(
   found = {*parts} - {ZEROS}
   if None in found or len(found) > 1:
     return None
-  part = found.pop() if found else ZEROS
+  part: Any = found.pop() if found else ZEROS
   if by is None or not part.terms:
     return part
   aligned = by.axes == part.axes or by.lanes
@@ -132,13 +132,18 @@ def selected(
 
 def is_of_another_bound(a: Part | None, b: Part | None) -> bool:
   """Return whether noise is added to contributions of another grid."""
-  both = a is not None and b is not None and ZEROS not in (a, b)
-  return both and bool(a.terms) != bool(b.terms) and a.scale is not b.scale
-
-
-def _added(a, b):
   if a is None or b is None or ZEROS in (a, b):
-    return b if a == ZEROS else a if b == ZEROS else None
+    return False
+  return bool(a.terms) != bool(b.terms) and a.scale is not b.scale
+
+
+def _added(a: Part | None, b: Part | None) -> Part | None:
+  if a == ZEROS:
+    return b
+  if b == ZEROS:
+    return a
+  if a is None or b is None:
+    return None
   leaves = {x.leaf for x in (a, b) if x.terms}
   overlap = any(_overlap(x, y) for x in a.terms for y in b.terms)
   # Noise of the server is added after the sum over shards, else it is drawn

@@ -144,7 +144,7 @@ class Proof(TypedWalk):
           self.leaks.append(Leak('a contribution', flow.MIXED, origin))
         span = 0, var.aval.shape[axis]
         # Samples of other clients are no more of these.
-        loops = (*self.of_clients, ('clients', whose and whose.span))
+        loops: Any = (*self.of_clients, ('clients', whose and whose.span))
         found = rows.Rows((axis,), span, loops, True)
         labels = {flow.DATA: value.labels[flow.DATA]}
         value = value._replace(labels=labels, rows=found)
@@ -165,7 +165,8 @@ class Proof(TypedWalk):
     *values, step, clip_norm = values
     labels = flow.passed(eqn, flow.joined(values)).labels
     # One of public numbers still tells who is present.
-    mark, whose = (*self.path, id(eqn)), (None, self.of_clients)
+    mark: Any = (*self.path, id(eqn))
+    whose: Any = (None, self.of_clients)
     if flow.DATA in labels:
       whose = self._clients_of(eqn, values) or whose
     scale = step.number
@@ -208,19 +209,19 @@ class Proof(TypedWalk):
     if flow.DATA in values[count].labels:
       self._leak('a key of noise', values[count].labels, eqn)
     key, *scale = [x.number for x in values[count:]]
-    grid = scale[0]
-    known = key is not None and grid is not None and grid.op == 'scale'
-    known = known and scale == [
-      self.table.of('scale', (n, grid.params[1]), grid.args) for n in range(3)
-    ]
+    grid, known = scale[0], False
+    if key is not None and grid is not None and grid.op == 'scale':
+      law, of = grid.params[1], self.table.of
+      known = scale == [of('scale', (n, law), grid.args) for n in range(3)]
     axes = tuple(range(eqn.invars[count].aval.ndim))
-    each = known and {*axes} <= key.fresh
-    noise = lambda leaf: Noise(key, leaf, each)
-    part = lambda leaf: Part(None, frozenset(), axes, grid, noise(leaf))
-    return [
-      value._replace(part=part(leaf) if known else None, number=None)
-      for leaf, value in enumerate(values[:count])
-    ]
+    out = []
+    for leaf, value in enumerate(values[:count]):
+      part = None
+      if known and key is not None:
+        noise = Noise(key, leaf, {*axes} <= key.fresh)
+        part = Part(None, frozenset(), axes, grid, noise)
+      out.append(value._replace(part=part, number=None))
+    return out
 
   def _published(self, eqn, values):
     for place, value in zip(eqn.params['places'], values, strict=True):
@@ -261,7 +262,7 @@ class Proof(TypedWalk):
     honest = 1.0 if law['shares'] > 1 else law['honest']
     # A client is in one step of a loop over clients.
     own = {x for part in given for term in part.terms for x in term.loops}
-    lengths = [n for loop, n in self.scans.items() if loop not in own]
+    lengths: list[Any] = [n for x, n in self.scans.items() if x not in own]
     if None in lengths:
       raise flow.InterferenceError(
         f'{flow.where(eqn)} releases in a loop whose length is not known: use '

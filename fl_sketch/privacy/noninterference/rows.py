@@ -5,7 +5,7 @@ operation combines rows of several clients. Operations without a rule do.
 Tested with JAX 0.10 and 0.11: names of primitives and their parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 import math
 from typing import Any, NamedTuple
 
@@ -49,11 +49,11 @@ def after(
   same = {(x.span, x.loops) for _, x in found}
   if None in moved or len(moved) > 1 or len(same) > 1:
     return None
-  (axes,) = moved
+  axes: Any = moved.pop()
   return Rows(axes, _span(eqn, out, first), first.loops, untouched)
 
 
-def by_id(eqn: core.JaxprEqn, rows: Sequence[Rows | None]) -> Rows | None:
+def by_id(eqn: Any, rows: Sequence[Rows | None]) -> Rows | None:
   """Return rows that a cohort takes from, or puts into, those of all clients.
 
   The operation is a gather or scatter at the ids of the cohort's clients.
@@ -100,7 +100,7 @@ def _span(eqn, out, rows) -> tuple[int, int] | None:
   return min(low + int(start), high), min(low + int(start + size), high)
 
 
-Rule = Callable[[core.JaxprEqn, int, Axes], Axes | None]
+Rule = Callable[[core.JaxprEqn, int, Axes], tuple[Any, ...] | None]
 
 
 def _each(fn: Callable[[core.JaxprEqn, int, int], int | None]) -> Rule:
@@ -122,7 +122,7 @@ def _kept_unless(mixes: Callable[[Any, int, Any], bool]) -> Rule:
   )
 
 
-def less(axis: int, dims: Sequence[int]) -> int:
+def less(axis: int, dims: Collection[int]) -> int:
   """Return an axis after axes that are gone."""
   return axis - sum(d < axis for d in dims)
 
