@@ -589,32 +589,35 @@ class Walk:
 
   def _scan(self, eqn, values):
     p, path = eqn.params, eqn.path
-    count, carry, one = p['num_consts'], p['num_carry'], p['length'] == 1
-    one = one and not any(x.rows and x.rows.lanes for x in values)
+    count, carry = p['num_consts'], p['num_carry']
     consts, steps = values[:count], values[count + carry :]
     self.scans = self.scans | {path: p['length']}
-    over = one or any(x.rows and 0 in x.rows.axes for x in steps)
+    over = any(x.rows and 0 in x.rows.axes for x in steps)
     if over:  # a scan over clients, whose constants are of all of them
       self.clients = (*self.clients, path)
       consts = [_mixed(x) if DATA in x.labels else x for x in consts]
-    one = over and p['length'] == 1
-    steps = [self.step(x, path, one, over) for x in steps]
+    steps = [self.step(x, path, over) for x in steps]
 
     def body(state):
       return self.program(eqn.inner[0], consts + state + steps, (*path, 0))
 
-    state, results = self.fixed(eqn, values[count : count + carry], body, over)
+    state = values[count : count + carry]
+    if p['length'] == 1:
+      results = body(state)
+      state = results[:carry]
+    else:
+      state, results = self.fixed(eqn, state, body, over)
     gone = {path: None, ('earlier', path): None}
     state = [
       x._replace(part=in_loops(x.part, gone), number=None) for x in state
     ]
     return state + [self.stacked(x, path) for x in results[carry:]]
 
-  def step(self, value, path, one, over):
+  def step(self, value, path, over):
     """Return one step of an array that a loop scans."""
     labels, rows, number = value.labels, value.rows, value.number
     if rows:
-      of_one = one or 0 in rows.axes
+      of_one = 0 in rows.axes
       rows = rows._replace(axes=tuple(a - 1 for a in rows.axes if a))
       if of_one:
         rows = rows._replace(loops=(*rows.loops, path))
