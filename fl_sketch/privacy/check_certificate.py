@@ -500,7 +500,10 @@ class Walk:
     labels = by.labels.union(*(x.labels for x in values))
     given = [*map(part_of, values)]
     part = self.selected(by, given)
-    found = [x.rows for x in (*values, by) if DATA in x.labels]
+    found = [x.rows for x in values if DATA in x.labels]
+    # A choice by lanes is of each of them.
+    if DATA in by.labels and not (found and by.rows and by.rows.lanes):
+      found.append(by.rows)
     plain = {x and x._replace(untouched=False) for x in found}
     if len(plain) > 1 or None in plain:
       labels, plain = labels | {MIXED}, {None}
@@ -518,8 +521,10 @@ class Walk:
     if name in EQUAL:
       return args[0]
     axes, fresh = frozenset(range(len(eqn.outs[out][1]))), NONE
-    first = args[0] if args else None
-    moved = [self.moved(eqn, n, x.varies) for n, x in enumerate(args)]
+    first: Any = args[0] if args else None
+    moved: list[Any] = [
+      self.moved(eqn, n, x.varies) for n, x in enumerate(args)
+    ]
     varies = axes.union(*(x.varies - ANY_AXIS for x in args))
     if args and None not in moved and name != 'random_split':
       varies = NONE.union(*moved)
@@ -814,7 +819,7 @@ class Walk:
     bound, multiplier = parts[0].scale.args
     law = dict(parts[0].scale.params[1])
     own = {x for part in parts for term in part.terms for x in term[2]}
-    times = [n for loop, n in self.scans.items() if loop not in own]
+    times: list[Any] = [n for loop, n in self.scans.items() if loop not in own]
     times += [n for lane, n, _ in eqn.params['batched'] if not lane]
     if None in times:
       raise Refused(f'{eqn.path}: a release in a loop of unknown length')
@@ -997,7 +1002,8 @@ def nodes(part, a: float, dv: float):
   v = np.arange(-far, far, 0.1)
   log_p, loss = loss_of(kind, z, q, v)
   (kept,) = np.nonzero(log_p + a * loss > (log_p + a * loss).max() - 45)
-  log_p, loss = loss_of(kind, z, q, np.arange(v[kept[0]], v[kept[-1]], dv))
+  v = np.arange(float(v[kept[0]]), float(v[kept[-1]]), dv)
+  log_p, loss = loss_of(kind, z, q, v)
   return log_p + math.log(weight * dv), loss
 
 
@@ -1024,9 +1030,10 @@ def epsilon_of(account) -> tuple[float, float, str]:
   m, delta = account['mechanism'], account['delta']
   z = m['noise_multiplier'] / math.sqrt(m['releases_per_step'])
   kind, q, steps = m['sampling'], m['sampling_probability'], m['steps']
-  population, most = m['population'], m['max_cohort']
+  population: Any = m['population']
+  most: Any = m['max_cohort']
   replace = m['adjacency'] == 'replace_one'
-  whole = most is None or most == population
+  whole = most in (None, population)
   coins = kind in ('poisson', 'random_allocation') and q == 1
   if z == 0:
     return math.inf, math.inf, 'without noise'
@@ -1190,7 +1197,8 @@ def check_round(certificate) -> list[str]:
   first = program['arguments'][0]
   variables = program['variables'][first : first + len(arguments)]
   values = [
-    argument(walk, *x, v) for x, v in zip(arguments, variables, strict=True)
+    argument(walk, name, kind, v)
+    for (name, kind), v in zip(arguments, variables, strict=True)
   ]
   found = walk.program(program, values, ())
   for (name, kind), value in zip(results, found, strict=True):
