@@ -387,7 +387,8 @@ class Walk:
     self.unit = certificate['unit']
     self.wrong, self.releases, self.used = [], [], set()
     self.table, self.scans, self.clients = {}, {}, ()
-    self.shards, self.carries = 0, {}
+    self.shards = 0
+    self.scans_rounds = len(ids_shape(certificate)) > 1
 
   def number(
     self, op, params=(), args=(), fresh=NONE, varies=NONE, secret=False,
@@ -541,6 +542,8 @@ class Walk:
     elif name in ('gather', 'dynamic_slice'):  # always the same one
       if not any(x.varies for x in args[1:]):
         fresh = first.fresh - ANY_AXIS
+    elif name == 'convert_element_type' and not widens(eqn):
+      fresh = NONE  # different integers may become equal
     elif name in (*LAYOUT, 'slice', 'random_wrap'):
       kept = [self.moved(eqn, 0, frozenset({x})) for x in first.fresh]
       fresh = NONE.union(*filter(None, kept))
@@ -667,10 +670,14 @@ class Walk:
       results, new = body(state), []
       for n, (old, x) in enumerate(zip(state, results, strict=False)):
         number = old.number
-        if counts(x.number, number) or chained(x.number, number):
-          fresh = starts[n] | {eqn.path}
+        chain = chained(x.number, number)
+        if chain or counts(x.number, number):
+          # Two rounds may count through the same numbers, unless it counts
+          # rounds.
+          own = chain or (self.scans_rounds and len(self.scans) == 1)
+          fresh = (starts[n] if own else NONE) | {eqn.path}
           number = self.number(
-            'counter', place(n), (), fresh, secret=number.secret
+            'counter', place(n), (), fresh, starts[n], number.secret
           )
         elif x.number is not number:
           number = self.number('carry', (*place(n), 'any'), (), varies=varies)
@@ -847,6 +854,14 @@ def changed(labels, part, given):
 
 def _mixed(value):
   return Value(value.labels | {MIXED}, None, None, value.number)
+
+
+def widens(eqn) -> bool:
+  """Return whether a conversion keeps different integers different."""
+  names = [kind[0].removeprefix('u') for kind in (eqn.ins[0], eqn.outs[0])]
+  if not all(name.startswith('int') for name in names):
+    return False
+  return int(names[0][3:]) <= int(names[1][3:])
 
 
 def is_ids(number) -> bool:
@@ -1096,9 +1111,9 @@ def check_account(certificate, releases) -> list[str]:
   spans = sorted(groups)
   apart = all(x and x[1] <= y[0] for x, y in itertools.pairwise(spans))
   spent = max(groups.values(), default=0) if apart else sum(groups.values())
-  paid = (
-    rounds_of(certificate) * per_round * m['releases_per_step'] * inverse(z)
-  )
+  shape = ids_shape(certificate)
+  rounds = shape[0] if len(shape) > 1 else 1
+  paid = rounds * per_round * m['releases_per_step'] * inverse(z)
   if spent != paid and not abs(spent / paid - 1) < 1e-5:
     wrong.append(f'a round costs {spent} of 1 / z^2, and {paid} is accounted')
   stated, noise, steps = (
@@ -1166,15 +1181,15 @@ def argument(walk, name, kind, variable) -> Value:
   return Value(labels, rows, None, number)
 
 
-def rounds_of(certificate) -> int:
-  """Return how many rounds the program of a certificate plays."""
+def ids_shape(certificate) -> list[int]:
+  """Return the shape of the ids of a cohort, or of one for each round."""
   first, count = certificate['program']['arguments']
   variables = certificate['program']['variables'][first : first + count]
   for (name, _), (_, shape, _) in zip(
     certificate['arguments'], variables, strict=True
   ):
     if name == 'cohort.ids':
-      return shape[0] if len(shape) > 1 else 1
+      return shape
   raise Refused('no argument is cohort.ids')
 
 
