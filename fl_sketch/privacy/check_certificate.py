@@ -387,7 +387,8 @@ class Walk:
     self.unit = certificate['unit']
     self.wrong, self.releases, self.used = [], [], set()
     self.table, self.scans, self.clients = {}, {}, ()
-    self.shards, self.carries = 0, {}
+    self.shards = 0
+    self.scans_rounds = len(ids_shape(certificate)) > 1
 
   def number(
     self, op, params=(), args=(), fresh=NONE, varies=NONE, secret=False,
@@ -500,7 +501,10 @@ class Walk:
     labels = by.labels.union(*(x.labels for x in values))
     given = [*map(part_of, values)]
     part = self.selected(by, given)
-    found = [x.rows for x in (*values, by) if DATA in x.labels]
+    found = [x.rows for x in values if DATA in x.labels]
+    # A choice by lanes is of each of them.
+    if DATA in by.labels and not (found and by.rows and by.rows.lanes):
+      found.append(by.rows)
     plain = {x and x._replace(untouched=False) for x in found}
     if len(plain) > 1 or None in plain:
       labels, plain = labels | {MIXED}, {None}
@@ -518,8 +522,10 @@ class Walk:
     if name in EQUAL:
       return args[0]
     axes, fresh = frozenset(range(len(eqn.outs[out][1]))), NONE
-    first = args[0] if args else None
-    moved = [self.moved(eqn, n, x.varies) for n, x in enumerate(args)]
+    first: Any = args[0] if args else None
+    moved: list[Any] = [
+      self.moved(eqn, n, x.varies) for n, x in enumerate(args)
+    ]
     varies = axes.union(*(x.varies - ANY_AXIS for x in args))
     if args and None not in moved and name != 'random_split':
       varies = NONE.union(*moved)
@@ -536,6 +542,8 @@ class Walk:
     elif name in ('gather', 'dynamic_slice'):  # always the same one
       if not any(x.varies for x in args[1:]):
         fresh = first.fresh - ANY_AXIS
+    elif name == 'convert_element_type' and not widens(eqn):
+      fresh = NONE  # different integers may become equal
     elif name in (*LAYOUT, 'slice', 'random_wrap'):
       kept = [self.moved(eqn, 0, frozenset({x})) for x in first.fresh]
       fresh = NONE.union(*filter(None, kept))
@@ -662,10 +670,14 @@ class Walk:
       results, new = body(state), []
       for n, (old, x) in enumerate(zip(state, results, strict=False)):
         number = old.number
-        if counts(x.number, number) or chained(x.number, number):
-          fresh = starts[n] | {eqn.path}
+        chain = chained(x.number, number)
+        if chain or counts(x.number, number):
+          # Two rounds may count through the same numbers, unless it counts
+          # rounds.
+          own = chain or (self.scans_rounds and len(self.scans) == 1)
+          fresh = (starts[n] if own else NONE) | {eqn.path}
           number = self.number(
-            'counter', place(n), (), fresh, secret=number.secret
+            'counter', place(n), (), fresh, starts[n], number.secret
           )
         elif x.number is not number:
           number = self.number('carry', (*place(n), 'any'), (), varies=varies)
@@ -814,7 +826,7 @@ class Walk:
     bound, multiplier = parts[0].scale.args
     law = dict(parts[0].scale.params[1])
     own = {x for part in parts for term in part.terms for x in term[2]}
-    times = [n for loop, n in self.scans.items() if loop not in own]
+    times: list[Any] = [n for loop, n in self.scans.items() if loop not in own]
     times += [n for lane, n, _ in eqn.params['batched'] if not lane]
     if None in times:
       raise Refused(f'{eqn.path}: a release in a loop of unknown length')
@@ -842,6 +854,14 @@ def changed(labels, part, given):
 
 def _mixed(value):
   return Value(value.labels | {MIXED}, None, None, value.number)
+
+
+def widens(eqn) -> bool:
+  """Return whether a conversion keeps different integers different."""
+  names = [kind[0].removeprefix('u') for kind in (eqn.ins[0], eqn.outs[0])]
+  if not all(name.startswith('int') for name in names):
+    return False
+  return int(names[0][3:]) <= int(names[1][3:])
 
 
 def is_ids(number) -> bool:
@@ -997,7 +1017,8 @@ def nodes(part, a: float, dv: float):
   v = np.arange(-far, far, 0.1)
   log_p, loss = loss_of(kind, z, q, v)
   (kept,) = np.nonzero(log_p + a * loss > (log_p + a * loss).max() - 45)
-  log_p, loss = loss_of(kind, z, q, np.arange(v[kept[0]], v[kept[-1]], dv))
+  v = np.arange(float(v[kept[0]]), float(v[kept[-1]]), dv)
+  log_p, loss = loss_of(kind, z, q, v)
   return log_p + math.log(weight * dv), loss
 
 
@@ -1024,9 +1045,10 @@ def epsilon_of(account) -> tuple[float, float, str]:
   m, delta = account['mechanism'], account['delta']
   z = m['noise_multiplier'] / math.sqrt(m['releases_per_step'])
   kind, q, steps = m['sampling'], m['sampling_probability'], m['steps']
-  population, most = m['population'], m['max_cohort']
+  population: Any = m['population']
+  most: Any = m['max_cohort']
   replace = m['adjacency'] == 'replace_one'
-  whole = most is None or most == population
+  whole = most in (None, population)
   coins = kind in ('poisson', 'random_allocation') and q == 1
   if z == 0:
     return math.inf, math.inf, 'without noise'
@@ -1089,9 +1111,9 @@ def check_account(certificate, releases) -> list[str]:
   spans = sorted(groups)
   apart = all(x and x[1] <= y[0] for x, y in itertools.pairwise(spans))
   spent = max(groups.values(), default=0) if apart else sum(groups.values())
-  paid = (
-    rounds_of(certificate) * per_round * m['releases_per_step'] * inverse(z)
-  )
+  shape = ids_shape(certificate)
+  rounds = shape[0] if len(shape) > 1 else 1
+  paid = rounds * per_round * m['releases_per_step'] * inverse(z)
   if spent != paid and not abs(spent / paid - 1) < 1e-5:
     wrong.append(f'a round costs {spent} of 1 / z^2, and {paid} is accounted')
   stated, noise, steps = (
@@ -1159,15 +1181,15 @@ def argument(walk, name, kind, variable) -> Value:
   return Value(labels, rows, None, number)
 
 
-def rounds_of(certificate) -> int:
-  """Return how many rounds the program of a certificate plays."""
+def ids_shape(certificate) -> list[int]:
+  """Return the shape of the ids of a cohort, or of one for each round."""
   first, count = certificate['program']['arguments']
   variables = certificate['program']['variables'][first : first + count]
   for (name, _), (_, shape, _) in zip(
     certificate['arguments'], variables, strict=True
   ):
     if name == 'cohort.ids':
-      return shape[0] if len(shape) > 1 else 1
+      return shape
   raise Refused('no argument is cohort.ids')
 
 
@@ -1190,7 +1212,8 @@ def check_round(certificate) -> list[str]:
   first = program['arguments'][0]
   variables = program['variables'][first : first + len(arguments)]
   values = [
-    argument(walk, *x, v) for x, v in zip(arguments, variables, strict=True)
+    argument(walk, name, kind, v)
+    for (name, kind), v in zip(arguments, variables, strict=True)
   ]
   found = walk.program(program, values, ())
   for (name, kind), value in zip(results, found, strict=True):
