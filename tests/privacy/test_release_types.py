@@ -58,8 +58,8 @@ def check_line(error, *fns):
   'N2-once-difference', 'N2-once-branch', 'N2-steps-scan',
   'N2-steps-half_index', 'N3-length-while', 'N4-bound-median',
   'N4-multiplier-count', 'N5-rows-centred', 'N5-rows-carried',
-  'N5-again-repeated', 'N6-sum-weighted', 'N6-sum-twice', 'N2-steps-sum_of_indices',
-  'N6-sum-halves', 'N6-noise-masked',
+  'N2-steps-sum_of_indices', 'N5-again-repeated', 'N6-sum-weighted',
+  'N6-sum-twice', 'N6-sum-halves', 'N6-noise-masked',
   'N6-noise-one_repeated', 'N7-rows-reversed', 'N7-rows-attention',
   'N9-rows-key', 'N9-key-one_bit',
 )  # fmt: skip
