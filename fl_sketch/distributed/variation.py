@@ -32,10 +32,10 @@ class _Walk(flow.Walk):
     if all_get and not eqn.params.get('axis_index_groups'):
       labels = {a for x in values for a in x.labels} - {*axes}
       return [_apart(labels)] * len(eqn.outvars)
-    return [_joined([*values, _apart(axes)])] * len(eqn.outvars)
+    return [flow.joined([*values, _apart(axes)])] * len(eqn.outvars)
 
   def _unknown(self, eqn, values):  # a kernel, which sends nothing
-    return [_joined(values)] * len(eqn.outvars)
+    return [flow.joined(values)] * len(eqn.outvars)
 
 
 def check_copies(
@@ -86,7 +86,7 @@ def _walked(program, over, of_params, of_rows):
     walk = _Walk()
     out = walk.run(program, [*grads, *rows, *params])
     pairs = zip(rows, out[len(params) :], strict=True)
-    new = [_joined(pair) for pair in pairs]
+    new = [flow.joined(pair) for pair in pairs]
     if kinds(new) == kinds(rows):
       return out[: len(params)], rows, walk.waiting
     rows = new
@@ -110,7 +110,3 @@ def _axes(specs, tree) -> list[set[str]]:
 
 def _apart(axes) -> flow.Value:
   return flow.Value({a: flow.Origin(a) for a in axes})
-
-
-def _joined(values) -> flow.Value:
-  return _apart({a for x in values for a in x.labels})

@@ -64,7 +64,7 @@ class Value(NamedTuple):
 
 
 class Number:
-  """What a value is equal to; `fresh` are places where it never repeats."""
+  """An expression; its entries all differ along the axes and loops `fresh`."""
 
   def __init__(self, op, params, args, fresh, varies, secret, zero):
     self.op, self.params, self.args, self.secret = op, params, args, secret
@@ -288,7 +288,7 @@ def _joined(eqn, rows):
 
 
 def part_after(eqn, parts) -> Any:
-  """Return the part that an equation keeps; None: it keeps none."""
+  """Return the contribution, sum or noise that a result is; None: none."""
   if eqn.name in ('add', 'add_any'):
     return added(*parts)
   part = parts[0] if parts else None
@@ -380,7 +380,7 @@ def kind_of(value: Value) -> str:
 
 
 class Walk:
-  """Types a round, and collects what is wrong and what is released."""
+  """A type checker of a round's equations; it collects errors and releases."""
 
   def __init__(self, certificate):
     self.kinds, self.hyper = certificate['kinds'], certificate['hyper']
@@ -651,7 +651,7 @@ class Walk:
     return Value(value.labels, rows)
 
   def fixed(self, eqn, state, body, over):
-    """Return the carry that a loop keeps, and its last results."""
+    """Return the stable types of a loop's carry, and those of its results."""
     saved = len(self.wrong), len(self.releases), {*self.used}
     starts = [x.number.fresh if x.number else NONE for x in state]
     place = lambda n: (*eqn.path, n)

@@ -168,10 +168,13 @@ class PrivateMean(NamedTuple):
     sensitivity = (self.hp.clip_norm,)
     return {'releases': 1, 'sensitivity': sensitivity, 'draws': ('sum',)}
 
+  @property
+  def _bound(self) -> str:  # one that follows a quantile clips
+    return 'normalize' if self.release.bound == 'normalize' else 'clip'
+
   def clipped(self, tree: Payload) -> Payload:
     """Clip or normalise a client's contribution."""
-    name = 'normalize' if self.release.bound == 'normalize' else 'clip'
-    bound = clipping.BOUNDS[name]
+    bound = clipping.BOUNDS[self._bound]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
   def grid(self, like: Payload) -> grid_lib.Grid:
@@ -217,10 +220,9 @@ class PrivateMean(NamedTuple):
 
   def contribution(self, payload: Payload) -> Payload:
     """Bound a client's payload and round it to the grid."""
-    bound = 'normalize' if self.release.bound == 'normalize' else 'clip'
     assert self.hp.clip_norm is not None  # as `Release.with_hyper` checks
     return grid_lib.contribution(
-      payload, self.grid(payload), self.hp.clip_norm, bound=bound,
+      payload, self.grid(payload), self.hp.clip_norm, bound=self._bound,
       per_leaf=self.release.per_leaf,
     )  # fmt: skip
 

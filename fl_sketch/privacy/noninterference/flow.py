@@ -122,9 +122,9 @@ class Walk:
     del out
     return passed(eqn, joined(values))
 
-  def step_of(self, eqn, n: int, value: Value) -> Value:
+  def step_of(self, eqn, value: Value) -> Value:
     """Return one step of an array that is scanned."""
-    del eqn, n
+    del eqn
     return value
 
   def stacked(self, eqn, value: Value) -> Value:
@@ -193,7 +193,7 @@ class Walk:
   def _scan(self, eqn, values, decided):
     program = next(core.jaxprs_in_params(eqn.params))
     consts, carry = eqn.params['num_consts'], eqn.params['num_carry']
-    xs = [self.step_of(eqn, *x) for x in enumerate(values[consts + carry :])]
+    xs = [self.step_of(eqn, x) for x in values[consts + carry :]]
 
     def body(state):
       return self.run(program, [*values[:consts], *state, *xs], decided)

@@ -188,7 +188,7 @@ def _fresh(eqn, args, ndim) -> Where:
 
 
 def _is_wider(eqn) -> bool:
-  """Return whether a conversion keeps different integers different."""
+  """Return whether a conversion between integer types is injective."""
   x, y = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
   whole = all(jnp.issubdtype(z, jnp.integer) for z in (x, y))
   return whole and x.itemsize <= y.itemsize

@@ -98,7 +98,7 @@ def trust(tree: Tree, reason: str, *, rows: bool = False) -> Tree:
 
 
 def _walk(walk, fn, args, inputs, outputs, name, result):
-  """Return what was proved of a program; raise InterferenceError at a leak."""
+  """Type the program of a function; raise InterferenceError at a leak."""
   names = inspect.signature(fn).bind(*args).arguments
   paths = [x for name, arg in names.items() for x in _paths(arg, name)]
   kinds = jax.tree.leaves(jax.tree.broadcast(inputs, args))

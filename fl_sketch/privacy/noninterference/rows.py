@@ -41,7 +41,7 @@ def after(
     made = Rows((), span, first.loops, untouched, lanes)
     return None if spans else made
   if name == 'concatenate' and first.axes == (eqn.params['dimension'],):
-    return _joined(eqn, [x for x in rows if x is not None], rows)
+    return _joined(eqn, rows)
   rule = RULES.get(name)
   if rule is None:
     return None
@@ -64,8 +64,9 @@ def by_id(eqn: Any, rows: Sequence[Rows | None]) -> Rows | None:
   return Rows((0,), (0, eqn.outvars[0].aval.shape[0]))
 
 
-def _joined(eqn, known, rows) -> Rows | None:
+def _joined(eqn, rows) -> Rows | None:
   """Concatenate rows of clients that follow one another, then public rows."""
+  known = [x for x in rows if x is not None]
   start = end = known[0].span and known[0].span[0]
   sizes = [x.aval.shape[known[0].axes[0]] for x in eqn.invars]
   for n, row in enumerate(rows):

@@ -138,7 +138,7 @@ class TypedWalk(flow.Walk):
   def _is_of_clients(self):
     return self.of_clients[-1:] == (self.path,)
 
-  def step_of(self, eqn, n, value):
+  def step_of(self, eqn, value):
     """Return one step of an array, whose axis of steps may be of clients."""
     labels, found = value.labels, value.rows
     if found:
