@@ -8,7 +8,12 @@ import shutil
 
 from fl_sketch import algorithms
 from papers import catalog as studies
-from papers.common import pages as texts, results, statements as catalog
+from papers.common import (
+  inventory,
+  pages as texts,
+  results,
+  statements as catalog,
+)
 
 from generators import docstrings, pages
 
@@ -134,9 +139,9 @@ def _paper(key, title, arxiv, authors, found) -> str:
   parts = [
     pages.title(catalog.PAPERS[key]),
     f'{authors}: *{title}*, `arXiv:{arxiv} <https://arxiv.org/abs/{arxiv}>`__.\n',
+    *_rows(key, found),
     pages.title('Algorithms', '-'), *_departures(authors),
-    pages.title('Statements', '-'), _LABELS, _statements(statements),
-    *_without(key),
+    pages.title('Formulas', '-'), _LABELS, _statements(statements),
     pages.title('Corrections', '-'), *_corrections(statements),
     pages.title('Studies', '-'), _studies(own),
   ]  # fmt: skip
@@ -166,11 +171,37 @@ def _statements(statements) -> str:
   return pages.table(head, rows)
 
 
-def _without(key) -> list[str]:
-  """Statements of a paper that have no function, and why."""
-  found = catalog.WITHOUT.get(key, {}).items()
-  lines = [f'* {place}: {why}.' for place, why in found]
-  return ['Without a function:\n', '\n'.join(lines) + '\n'] if lines else []
+def _rows(key, found) -> list[str]:
+  """The summary of a paper, and a table of verdicts for each of its parts."""
+  paper = inventory.read(key)
+  parts = [pages.title('What to believe of it', '-'), f'{paper.summary}\n']
+  parts.append(f'{len(paper.rows)} statements: {paper.counts()}.\n')
+  for part in paper.parts:
+    rows = [
+      (row.id, row.place, row.says, f'**{row.verdict}**', _evidence(row, found))
+      for row in part.rows
+    ]
+    head = 'id', 'place', 'what the paper says', 'verdict', 'evidence'
+    table = pages.table(head, rows, '10 14 32 10 34')
+    parts += [pages.title(part.title, '-'), table]
+  return parts
+
+
+def _evidence(row: inventory.Row, found) -> str:
+  """Why a row has its verdict: words, claims with numbers, formulas, tests."""
+  parts = [docstrings.markup(row.why)] if row.why else []
+  for names, word in ((row.claims, ''), (row.against, 'against it: ')):
+    parts += [
+      f':doc:`{study} </generated/results/{study}>`: {word}{claim["text"]}: '
+      f'{texts.measured(claim)}, {claim["verdict"]}.'
+      for study, claim in inventory.claims(names, found)
+    ]
+  functions = inventory.functions(row)
+  links = [
+    pages.object_link(s.function.__name__, s.function) for s in functions
+  ]
+  links += [f'``{name.rpartition("::")[2]}``' for name in row.tests]
+  return ' '.join([*parts, ', '.join(links)])
 
 
 def _corrections(statements) -> list[str]:

@@ -99,14 +99,33 @@ def _claims(heading: str, claims: Sequence[Mapping[str, Any]]) -> str:
   return f'{heading}\n\n{markdown.table(CLAIM_HEAD, map(_cells, claims))}'
 
 
+def _interval(claim: Mapping[str, Any]) -> str:
+  ends = [number(claim[end]) for end in ('low', 'high')]
+  return ' to '.join(ends) if all(ends) else ''
+
+
+def _wanted(claim: Mapping[str, Any]) -> str:
+  return f'{_SIGNS[claim["relation"]]} {number(claim["bound"])}'
+
+
+def measured(claim: Mapping[str, Any]) -> str:
+  """Formats what was measured, its interval, and the bound.
+
+  >>> measured({'measured': 1.5, 'low': 1, 'high': 2, 'relation': '<=',
+  ...           'bound': 3})
+  '1.5 (1 to 2), wanted ≤ 3'
+  """
+  interval = _interval(claim)
+  text = number(claim['measured']) + (f' ({interval})' if interval else '')
+  return f'{text}, wanted {_wanted(claim)}'.lstrip(', ')
+
+
 def _cells(claim: Mapping[str, Any]) -> list[str]:
   """Formats a claim as a row of the table of claims."""
   measured = number(claim['measured'])
   if claim['verdict'] != verdicts.UNTESTABLE and not measured:
     measured = 'not finite'
-  ends = [number(claim[end]) for end in ('low', 'high')]
-  interval = ' to '.join(ends) if all(ends) else ''
-  wanted = f'{_SIGNS[claim["relation"]]} {number(claim["bound"])}'
+  interval, wanted = _interval(claim), _wanted(claim)
   verdict = claim['verdict']
   if verdict == verdicts.UNDECIDED and interval:
     low, high, bound = (claim[k] for k in ('low', 'high', 'bound'))
