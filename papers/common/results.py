@@ -12,7 +12,7 @@ from typing import Any
 from fl_sketch.runs import figures
 from fl_sketch.utils import extras, files
 
-from . import study as study_lib, verdicts
+from . import registration, study as study_lib, verdicts
 from .workspace import Workspace
 
 Result = dict[str, Any]
@@ -36,6 +36,7 @@ def run(
   device, commit and date. `judge` gives the verdicts.
   """
   ws.configs.clear()
+  ws.seconds.clear()
   report = study.run(ws)
   title, notes, claims = study.title, report.notes, report.claims
   if ws.scale == 'quick':
@@ -56,6 +57,7 @@ def run(
       for i, p in enumerate(report.pictures, start=1)
     ],
     'notes': list(notes), 'seeds': report.seeds, 'configs': _anywhere(ws),
+    'registered': registration.read(study.name), 'seconds': dict(ws.seconds),
     'commit': _commit(),
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()  # fmt: skip
@@ -110,10 +112,13 @@ def collect(
 ) -> list[tuple[Result, pathlib.Path]]:
   """Reads every result of these studies, with its folder, and judges claims.
 
-  A folder is of one scale, or `STORED`.
+  A folder is of one scale, or `STORED`. RegistrationError if a result is not of
+  its registration.
   """
   pairs = ((read(folder, name), folder) for name in names for folder in folders)
   found = [(result, folder) for result, folder in pairs if result]
+  for result, _ in found:
+    registration.check(result)
   judge([result for result, _ in found])
   return found
 
@@ -128,7 +133,7 @@ def judge(page: Sequence[Result]) -> None:
 
 def _claim(claim: Mapping[str, Any]) -> verdicts.Claim:
   """Restores a claim from JSON, where None stands for NaN."""
-  fields = {k: claim[k] for k in verdicts.Claim._fields}
+  fields = {k: claim[k] for k in verdicts.Claim._fields if k in claim}
   for name in ('measured', 'low', 'high'):
     if fields[name] is None and not (name == 'measured' and claim['remark']):
       fields[name] = math.nan

@@ -8,7 +8,7 @@ Yekutieli, Annals of Statistics 29, 2001).
 
 from collections.abc import Mapping, Sequence
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.runs.metrics import LEVEL, half_width
 import numpy as np
@@ -51,6 +51,9 @@ class Claim(NamedTuple):
   # Why it cannot be tested. What was tried where it does not hold is in
   # docs/results/NAME.md, under a heading with which `text` begins.
   remark: str = ''
+  # The numbers that decide it: a row of seeds for each cell, or points whose
+  # median it is about.
+  values: Any = ()
 
   @property
   def met(self) -> bool:
@@ -120,7 +123,8 @@ def of_seeds(
     max(c.keeps for c in cells), len(cells) * min(c.breaks for c in cells)
   )
   numbers = float(low), float(high), min(1.0, p)
-  return Claim(text, float(x[worst].mean()), relation, bound, *numbers)
+  measured = float(x[worst].mean())
+  return Claim(text, measured, relation, bound, *numbers, values=x.tolist())
 
 
 def both_ways(values: Numbers) -> np.ndarray:
@@ -185,8 +189,9 @@ def of_medians(
   k = int(stats.binom.ppf(LEVEL / 2, len(x), 0.5))
   low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
   p = min(1.0, 2 * min(keeps, breaks))
-  median = float(np.median(x))
-  return Claim(text, median, relation, bound, float(low), float(high), p)
+  numbers = float(low), float(high), p
+  measured = float(np.median(x))
+  return Claim(text, measured, relation, bound, *numbers, values=x.tolist())
 
 
 def decide(claims: Sequence[Claim]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
+import time
 from typing import Any
 
 from fl_sketch import runs
@@ -28,6 +29,8 @@ class Workspace:
   progress: bool = True  # whether to show bars on stderr
   # The configs of what was run or found, by name.
   configs: dict[str, Any] = dataclasses.field(default_factory=dict)
+  # Seconds that these took, on the machine that ran them.
+  seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
   def pick(self, quick: Any, cpu: Any, gpu: Any = _AS_CPU) -> Any:
     """Returns the value for this scale; by default gpu takes that of cpu."""
@@ -48,6 +51,7 @@ class Workspace:
       config, str(folder), data_dir=self.data_dir, progress=self.progress
     )
     self.configs[name] = config
+    self.seconds[name] = round(sum(row['seconds'] for row in rows), 1)
     return [
       PointRun(row, folder / 'points' / f'{row["point"]:03d}') for row in rows
     ]
@@ -89,6 +93,7 @@ class Workspace:
     result = runs.train(exp, str(folder), progress=self.progress)
     if not result.finished:
       raise KeyboardInterrupt(f'{folder} was stopped before its last round.')
+    self.seconds[name] = round(result.row['seconds'], 1)
     return result
 
   def cached(
@@ -105,13 +110,16 @@ class Workspace:
     if path.exists():
       record = json.loads(path.read_text())
       same_run.check(path, 'fields', record['fields'], fields)
-      return record['result']
-    if self.progress:
-      progress.note(f'Computing {path}')
-    result = json.loads(json.dumps(compute()))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, {'fields': fields, 'result': result})
-    return result
+    else:
+      if self.progress:
+        progress.note(f'Computing {path}')
+      begun = time.monotonic()
+      record = {'fields': fields, 'result': json.loads(json.dumps(compute()))}
+      record['seconds'] = round(time.monotonic() - begun, 1)
+      path.parent.mkdir(parents=True, exist_ok=True)
+      files.write(path, record)
+    self.seconds[name] = record['seconds']
+    return record['result']
 
 
 @dataclasses.dataclass(frozen=True)
