@@ -1,8 +1,7 @@
-"""Compute every verdict again from the stored files, with none of our code.
+"""Compute every verdict again from stored files, with none of our code.
 
-Run `python papers/recompute.py docs/results`. The `values` of a claim have a
-row of seeds for each cell, or are points whose median it is about; a claim of
-an older result has its p-value alone.
+Run `python papers/recompute.py docs/results`. The `values` of a claim are rows
+of seeds, a row a cell, or points whose median it is about; some have p alone.
 """
 
 import json
@@ -44,15 +43,16 @@ def p_value(claim):
 
 def decide(folder):
   """Return (study, claim, verdict) of all that were tested, decided at 5 %."""
-  files = [json.loads(p.read_text()) for p in sorted(folder.glob('*.json'))]
+  files = [json.loads(path.read_text()) for path in folder.glob('*.json')]
   every = [(f['name'], c) for f in files for c in f['claims']]
-  every = [x for x in every if x[1]['measured'] is not None or not x[1]['remark']]
+  absent = lambda c: c['measured'] is None and c['remark']
+  every = [(study, c) for study, c in every if not absent(c)]
   p = [p_value(c) for _, c in every if not c['exact']]
   adjusted = iter(stats.false_discovery_control(p, method='by'))
   for study, c in every:
-    met = over(c, c['measured']) >= 0
+    side = 'holds' if over(c, c['measured']) >= 0 else 'does not hold'
     sure = c['exact'] or next(adjusted) <= 0.05
-    yield study, c, ['does not hold', 'holds'][met] if sure else 'undecided'
+    yield study, c, side if sure else 'undecided'
 
 
 if __name__ == '__main__':

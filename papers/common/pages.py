@@ -143,7 +143,15 @@ def origin(result: results.Result) -> str:
     result.get('date'),
     result.get('commit') and f'commit {result["commit"][:12]}',
   ]
-  return f'```\n{result["command"]}\n```\n\n{", ".join(filter(None, parts))}.'
+  named = f'papers/registered/{result["name"]}.toml'
+  registered = (
+    f'Methods, seeds, claims and bounds were committed before, in {named}.'
+    if result.get('registered')
+    else 'Its claims were not registered before it ran.'
+    * bool(result['claims'])
+  )
+  made = f'{", ".join(filter(None, parts))}. {registered}'.strip()
+  return f'```\n{result["command"]}\n```\n\n{made}'
 
 
 def remarks(result: results.Result) -> list[tuple[str, str]]:
