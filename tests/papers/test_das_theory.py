@@ -211,9 +211,6 @@ def test_rates_hold(problem, bound, cohort):
   s, clients, run = played(problem, bound, cohort)
   left, right = run.left(s, clients, bound).mean(0), das.right(s, 14)
   assert ends(left, 1) < right
-  printed = run.left(s, clients, bound, form='printed').mean(0)
-  assert np.array_equal(printed, left) == (cohort is None)
-  assert ends(left, 1) <= ends(printed, 1) < right
   if bound == 'clip' and cohort is None:
     assert ends(left, -1) > 0.1 * right
   if problem == 'quadratics':
@@ -244,20 +241,13 @@ def test_the_lipschitz_case_holds(cohort):
   """Equations 8 and 11: nothing is clipped, and f goes down."""
   clients = das_problems.logistic()
   spec = {'rho': 0.1, 'local_steps': 4, 'smoothness': clients.smoothness}
-  extra, clip = cohort_variance(cohort, clients), clients.lipschitz
-  s = das_problems.schedule(
-    distance=14, clip=clip, cohort_variance=extra, **spec
-  )
+  clip, mean_gap = clients.lipschitz, clients.gaps.mean()
+  s = das_problems.schedule(distance=14, clip=clip, **spec)
   run = das_problems.play(clients, s, clients.start(14), cohort=cohort)
   assert run.norms.max() <= s.clip_norm
-  mean_gap = clients.gaps.mean()
   bound = tradeoffs.lipschitz_bound(s, 14, mean_gap)
   assert 0.05 * bound < ends(run.mean_excess(), 1) < bound
-  printed = tradeoffs.lipschitz_bound(s, 14, mean_gap, form='printed')
-  assert (printed < bound) == (cohort is not None)
-  if cohort is None:
-    simple = tradeoffs.local_steps_bound(clip, 14, mean_gap, 0, **spec)
-    assert bound < simple
+  assert bound < tradeoffs.local_steps_bound(clip, 14, mean_gap, 0, **spec)
 
 
 @pytest.mark.covers('S1-Eq11')

@@ -132,8 +132,10 @@ class Run(NamedTuple):
 
   def left(self, s, clients, bound='clip', form='corrected'):
     """The left side of the theorem, f64[rounds, draws]."""
-    side = {'clip': das.clip_left, 'normalize': das.normalize_left}[bound]
-    return side(s, self.excess[:-1], self.norms, clients.gaps, form=form)
+    numbers = s, self.excess[:-1], self.norms, clients.gaps
+    if bound == 'clip':
+      return das.clip_left(*numbers)
+    return das.normalize_left(*numbers, form=form)
 
   def mean_excess(self):
     """Of f, over the rounds: f64[draws]."""

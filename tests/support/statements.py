@@ -61,6 +61,7 @@ OWN = {
   'das.lemmas.distance_bound': {'distance_squared': 4.0},
   'das.lemmas.next_gradient_bound': {'client_lr': 0.5},
   'das.lemmas.lipschitz_drift_bound': {'steps': 1},
+  'das.lemmas.least_update_norm': {'client_lr': 0.125},
   'das.rates.schedule': {'rho': 0.1, 'local_steps': 5, 'rounds': 10},
   'das.rates.normalize_left': {'norms': [8.0, 32.0]},
   'das.rates.simplified_bound': {'local_steps': 4},

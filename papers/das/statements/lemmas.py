@@ -9,6 +9,7 @@ Source: Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094.
 """
 
 from collections.abc import Callable, Sequence
+import math
 
 from fl_sketch.utils import checks
 import numpy as np
@@ -20,6 +21,9 @@ from ...common.conditions import Count, NonNegative, Numbers, Positive, Squares
 from ...common.statements import statement
 
 rho = statement('S1-Def5', 'Definition 5', printed='order')(bounds.das_rho)
+gaussian_sigma = statement('S1-Def2', 'Definition 2', printed='wrong')(
+  bounds.gaussian_mechanism_sigma
+)
 sigma_squared = statement('S1-Thm1', 'Theorem 1', printed='wrong')(
   bounds.das_sigma_squared
 )
@@ -88,6 +92,10 @@ def curvature(
   On a quadratic it is at least the least eigenvalue. At most L. Of gradients
   [..., d], none of them 0, and the `following` ones after a step from there.
 
+  No function has a lambda > 0 on R^d and bounded gradients, part (ii): each
+  step backwards lengthens the gradient by a fixed factor. Take both constants
+  over the region that runs visit.
+
   >>> curvature([[2.0, 0.0]], [[1.0, 0.0]], client_lr=0.5)
   1.0
   """
@@ -142,7 +150,7 @@ def drift_bounds(
   return eta**2 * norm, norm
 
 
-@statement('S1-Lem3', 'Lemma 3', printed='holds')
+@statement('S1-Lem3', 'Lemma 3', corrected='holds')
 def next_gradient_bound(
   gradient_square: Squares,
   difference_square: Squares,
@@ -151,6 +159,8 @@ def next_gradient_bound(
   smoothness: Positive,
 ) -> Numbers:
   """Return |g_t|^2 - (2 / (eta L) - 1) |g_{t+1} - g_t|^2 >= |g_{t+1}|^2.
+
+  The paper asks for smoothness only; the bound requires a convex f too.
 
   >>> next_gradient_bound(4.0, 1.0, client_lr=0.5, smoothness=1.0)
   1.0
@@ -178,6 +188,25 @@ def lipschitz_drift_bound(
   most = 1 / (2 * smoothness * local_steps)
   eta = checks.at_most('client_lr', client_lr, most)
   return 2 * eta * steps * gradient_norm
+
+
+@statement('S1-Eq65', 'equation (65)', printed='holds')
+def least_update_norm(
+  gradient_norm: Squares,
+  *,
+  client_lr: Positive,
+  smoothness: Positive,
+  local_steps: Count,
+) -> Numbers:
+  """Return sqrt(7 / 32) E |g_0| <= |u|, if eta L E <= 1/4.
+
+  >>> spec = {'client_lr': 0.125, 'smoothness': 1.0, 'local_steps': 1}
+  >>> round(least_update_norm(2.0, **spec), 4)
+  0.9354
+  """
+  most = 1 / (4 * smoothness * local_steps) * (1 + 1e-9)
+  checks.at_most('client_lr', client_lr, most)
+  return math.sqrt(7 / 32) * local_steps * gradient_norm
 
 
 @statement('S1-Fact1', 'Fact 1', printed='holds')

@@ -4,8 +4,8 @@ Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, Algorithms 1 and 2 on
 convex L-smooth f_i: clip is their C^ = C / E, rho as of `privacy_bounds`, gaps
 the Delta_i* of `lemmas.heterogeneity_gaps`. A round is
 w - eta (mean g_i + z), with E|z|^2 = rounds (clip_norm rho)^2. Bounds are on
-expectations, also over a uniformly drawn round. The corrected forms add the
-variance of a Poisson cohort, `cohort_variance` times the mean of |g_i|^2.
+expectations, also over a uniformly drawn round. A Poisson cohort adds the
+variance `cohort_variance` times the mean of |g_i|^2.
 """
 
 import math
@@ -105,14 +105,9 @@ def right(s: Schedule, distance: NonNegative) -> float:
   return s.clip * (distance**2 / gamma + gamma) * s.rho
 
 
-@statement('S1-Thm2', 'Theorems 2 and 5', printed='order', corrected='holds')
+@statement('S1-Thm2', 'Theorems 2 and 5', printed='holds')
 def clip_left(
-  s: Schedule,
-  excess: npt.ArrayLike,
-  norms: npt.ArrayLike,
-  gaps: npt.ArrayLike,
-  *,
-  form: Form = 'corrected',
+  s: Schedule, excess: npt.ArrayLike, norms: npt.ArrayLike, gaps: npt.ArrayLike
 ) -> npt.NDArray:
   r"""Return the quantity that clipping keeps below `right`.
 
@@ -122,21 +117,26 @@ def clip_left(
      \text{ or } \tfrac{3 \hat C}{8 L E} \|u_i\|,
 
   the latter where an update is longer than C; x is rho E / alpha. The paper has
-  the gaps on the other side. Ours adds cohort_variance to the coefficients of
-  x, and has 3 / 8 less half of it. Excess (before a round) and norms (of its
-  updates) are [..., clients], gaps [clients].
+  the gaps on the other side. Excess (before a round) and norms (of its updates)
+  are [..., clients], gaps [clients].
+
+  Equation (23) of the proof needs a cohort of r clients. The result is right
+  for Poisson cohorts too if r >= 1, with a variance of at most mean |g_i|^2: as
+  the gradients h_i of f_i at w* have mean 0, |mean g_i|^2 is at most the mean
+  of |g_i - E h_i|^2, and convexity has a term |grad f_i(w) - h_i|^2 / (2 L) to
+  spare, which pays for that; the other steps have room for eta^2 |g_i|^2.
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
   >>> clip_left(s, [2.0, 9.0], [1.0, 32.0], [1.0, 1.0]).item()
   6.875
   """
-  v, x = _cohort_variance(s, form), s.load
+  x = s.load
   excess, gaps = np.asarray(excess, float), np.asarray(gaps, float)
-  inside = (2 - (1 + v) * x - x**2) * excess - (1.5 + v) * x * gaps
-  return _left(s, inside, np.asarray(norms, float), v)
+  inside = (2 - x - x**2) * excess - 1.5 * x * gaps
+  return _left(s, inside, np.asarray(norms, float), 0.0)
 
 
-@statement('S1-Thm4', 'Theorems 4 and 6', printed='order', corrected='loose')
+@statement('S1-Thm4', 'Theorems 4 and 6', printed='wrong', corrected='loose')
 def normalize_left(
   s: Schedule,
   excess: npt.ArrayLike,
@@ -152,24 +152,22 @@ def normalize_left(
   .. math:: \frac{C}{\|u_i\|} [(2 - x^2)(f_i(w) - f_i(w^*)) - x^2 \Delta_i^*]
      - \frac{x \hat C^2}{2 L} \text{ or } \tfrac{3 \hat C}{8 L E} \|u_i\|.
 
-  Arguments and departures are those of `clip_left`. 1 / |u_i| is unbounded: for
-  a client near its own minimum the left side falls without limit. An update of
-  0 counts as -x C^^2 / (2 L).
+  Arguments are those of `clip_left`. Poisson cohorts break the printed form.
+  Ours takes x C^^2 / (2 L) 1 + cohort_variance times, and has 3 / 8 less x / 2
+  cohort_variance. 1 / |u_i| is unbounded: for a client near its own minimum the
+  left side falls without limit. An update of 0 counts as -x C^^2 / (2 L).
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)
   >>> normalize_left(s, [2.0, 9.0], [8.0, 32.0], [1.0, 1.0]).item()
   7.25
   """
-  v, x = _cohort_variance(s, form), s.load
+  x = s.load
+  v = 0.0 if form == 'printed' else s.cohort_variance
   norms, gaps = np.asarray(norms, float), np.asarray(gaps, float)
   inside = (2 - x**2) * np.asarray(excess, float) - x**2 * gaps
   lost = (1 + v) * x * s.clip**2 / (2 * s.smoothness)
   scale = s.clip_norm / np.where(norms > 0, norms, np.inf)
   return _left(s, scale * inside - lost, norms, v)
-
-
-def _cohort_variance(s, form):
-  return 0.0 if form == 'printed' else s.cohort_variance
 
 
 def _left(s, inside, norms, v):

@@ -11,31 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ...common import conditions
-from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
+from ...common.conditions import Count, Fraction, NonNegative, Positive
 from ...common.statements import statement
 from . import lemmas, rates
 
 
-@statement('S1-Eq8', 'equation (8)', printed='order', corrected='holds')
+@statement('S1-Eq8', 'equation (8)', printed='holds')
 def lipschitz_bound(
-  s: rates.Schedule,
-  distance: NonNegative,
-  mean_gap: NonNegative,
-  *,
-  form: Form = 'corrected',
+  s: rates.Schedule, distance: NonNegative, mean_gap: NonNegative
 ) -> float:
   """Return 4/5 (`rates.right` + 3/2 rho E / alpha mean_gap), above f(w) - f*.
 
   Where nothing is clipped: f_i is clip-Lipschitz, or clip as of Proposition 1.
-  Of Poisson cohorts ours: 4 / (5 - 2 cohort_variance), and 3/2 more by it.
 
   >>> s = rates.Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
   >>> lipschitz_bound(s, distance=2.0, mean_gap=1.0)
   2.2
   """
-  noise = rates.right(s, distance)
-  v = 0.0 if form == 'printed' else s.cohort_variance
-  return (noise + (1.5 + v) * s.load * mean_gap) / (1.25 - v / 2)
+  return 0.8 * (rates.right(s, distance) + 1.5 * s.load * mean_gap)
 
 
 @statement('S1-Prop1', 'Proposition 1', printed='holds')

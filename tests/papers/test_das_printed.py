@@ -1,0 +1,152 @@
+"""Das et al. as printed: counterexamples, and what else needs no run."""
+
+import math
+
+import das_problems
+from das_problems import each_problem, square
+from fedsketch_rounds import ends
+from fl_sketch.data import partitions, synthetic
+import numpy as np
+from papers.common import conditions
+from papers.das.statements import lemmas, rates as das, tradeoffs
+from papers.das.studies import grid
+import pytest
+
+
+def test_no_function_has_both_parts_of_assumption_1():
+  """Steps backwards lengthen a gradient by a factor, or lambda falls to 0."""
+  for clients, bounded in (
+    (das_problems.bowls(0.3)[0], False),
+    (das_problems.logistic(), True),
+  ):
+    eta = 0.4 / clients.smoothness
+    w = clients.start(1.0) + np.zeros((len(clients.gaps), 1))
+    norms, curvatures = [], []
+    for _ in range(600):
+      after, start = clients.gradient(w), w
+      for _ in range(40):  # w - eta grad f(w) = start, as eta L < 1
+        w = start + eta * clients.gradient(w)
+      before = clients.gradient(w)
+      norms.append(np.sqrt(square(before)).min())
+      curvatures.append(lemmas.curvature(before, after, client_lr=eta))
+    if bounded:
+      assert norms[-1] <= clients.lipschitz
+      assert curvatures[-1] < 1e-3 * curvatures[0]
+    else:
+      factor = 1 / math.sqrt(1 - 0.4 * min(curvatures) ** 2 * (2 - 0.4))
+      assert norms[-1] > norms[0] * factor**599 > 1e6 * norms[0]
+
+
+def test_lemma_3_needs_convexity():
+  """f = -w^2 / 2 is smooth with L = 1; from w = 1 it goes to w = 3/2."""
+  bound = lemmas.next_gradient_bound(1, 0.25, client_lr=0.5, smoothness=1.0)
+  assert bound == 0.25 < 1.5**2
+
+
+def test_theorem_4_fails_with_poisson_cohorts():
+  """On |w|, smoothed near 0, whose updates have two lengths, 0 aside."""
+  gradient = lambda w: np.broadcast_to(np.clip(w, -1, 1), (*w.shape[:-2], 4, 1))
+  value = lambda w: np.where(abs(w) < 1, w**2 / 2, abs(w) - 0.5)[..., 0]
+  value = lambda w, v=value: np.broadcast_to(v(w), (*w.shape[:-2], 4))
+  clients = das_problems.Clients(value, gradient, 1.0, np.zeros(1), np.zeros(4))
+  s = das.schedule(
+    smoothness=1.0, clip=4000.0, rho=0.01, local_steps=1, rounds=500,
+    gamma=100.0, largest_gap=0.0, cohort_variance=0.75,
+  )  # fmt: skip
+  assert s.alpha == pytest.approx(1)
+  run = das_problems.play(clients, s, np.ones(1), 'normalize', 1)
+  left = {
+    f: run.left(s, clients, 'normalize', f).mean(0) for f in conditions.FORMS
+  }
+  right = das.right(s, 1.0)
+  assert ends(left['corrected'], 1) < right < 0.7 * ends(left['printed'], -1)
+
+
+def test_the_signal_of_normalising_may_be_lower():
+  """Each update is at least as long as clipped; the mean need not be."""
+  u = np.array([[10.0, 0.0], [-1.0, 0.0]])
+  norms = np.linalg.norm(u, axis=1, keepdims=True)
+  clip, normal = u * np.minimum(1, 10 / norms), u * 10 / norms
+  assert (square(normal) >= square(clip)).all()
+  assert np.abs(clip.mean(0)).tolist() == [4.5, 0]
+  assert np.abs(normal.mean(0)).tolist() == [0, 0]
+
+
+def test_the_bias_of_clipping_may_grow_with_the_threshold():
+  bias = lambda c: abs(np.clip([4.0, -3.0, -1.0], -c, c).mean())
+  assert bias(0.5) < bias(1) == pytest.approx(1 / 3)
+  assert bias(4) == 0
+
+
+def test_the_left_side_of_16_may_be_the_smaller():
+  """Clients (w - 1)^2 / 2 and (w + 1)^2 / 2 at w = 0.99, near the former's."""
+  w, clip, x = 0.99, 16.0, 0.5
+  u = np.array([w - 1, w + 1])
+  excess = u**2 / 2 - 0.5
+  assert excess.mean() > 0
+  normal = ((2 - x**2) * clip / abs(u) * excess).mean()
+  assert normal < 0 < (2 - x - x**2) * excess.mean()
+
+
+def test_what_the_rates_depend_on():
+  """Terms of (6), (15) and (17), and K, over alpha, E and c."""
+  rounds, curvature = [], 0.9
+  for alpha in (1, 4, 16):
+    k = round(alpha * 2 * 10 / (4.0 * 5 * 0.1**2))
+    s = das.schedule(
+      smoothness=1.0, clip=4.0, rho=0.1, local_steps=5, rounds=k, gamma=10.0,
+      largest_gap=1.0,
+    )  # fmt: skip
+    assert s.load == pytest.approx(0.5 / alpha)
+    assert das.right(s, 10.0) == pytest.approx(8.0)
+    assert 2 - s.load - s.load**2 >= 1.25 - 1e-9
+  for steps in range(1, 6):
+    c = tradeoffs.unclipped_threshold(
+      1.0, curvature, smoothness=1.0, rho=0.1, local_steps=steps
+    )
+    rounds.append(2 * 10 / (c * steps * 0.1**2))
+  assert rounds == sorted(rounds, reverse=True)
+  gaps = np.random.default_rng(0).random((100, 7))
+  for c in (4, 8):
+    assert (c**2 / 2 * gaps.max(1) > 1.5 * c**2 / 3 * gaps.mean(1)).all()
+
+
+@each_problem
+def test_updates_per_step_shrink_with_the_steps_but_not_far(problem):
+  """Equation (65), and the remark (c) after Theorem 2, at eta L E = 1/4."""
+  clients = das_problems.PROBLEMS[problem]()
+  scale = np.geomspace(0.1, 30, 100)[:, None]
+  away = np.random.default_rng(1).standard_normal((100, len(clients.w_star)))
+  step = 1 / (4 * 20 * clients.smoothness)
+  _, gradients = clients.path(clients.w_star + scale * away, step, 20)
+  summed = np.sqrt(square(np.cumsum(gradients, 0)))
+  assert (np.diff(summed / np.arange(1, 21)[:, None, None], axis=0) <= 0).all()
+  least = lemmas.least_update_norm(
+    summed[0], client_lr=step, smoothness=clients.smoothness, local_steps=20
+  )
+  assert (summed[-1] >= least).all()
+
+
+def test_theorems_2_and_4_do_not_cover_figures_1_to_3():
+  for seed in range(3):
+    problem = synthetic.quadratics(seed, 100)
+    factor, optimum = (problem.data[x] for x in ('factor', 'optimum'))
+    smoothness = max(np.linalg.norm(f, 2) ** 2 for f in factor)
+    root = np.einsum('ndr,nd->nr', factor, problem.w_star - optimum)
+    least = 4 * 20 * math.sqrt(smoothness * square(root).max() / 2)
+    assert max(grid.CLIPS) < 230 < least
+
+
+@pytest.mark.parametrize(
+  ('clients', 'images', 'classes'),
+  [(3000, 60_000, 10), (5000, 50_000, 10), (5000, 50_000, 100)],
+)
+def test_five_shards_have_five_classes_at_the_sizes_of_the_paper(
+  clients, images, classes
+):
+  labels = np.arange(images) % classes
+  p = partitions.partition(
+    'label_shards', labels, clients, 0, shards_per_client=5
+  )
+  held = [len(np.unique(labels[p.client(i)])) for i in range(clients)]
+  assert max(held) == 5
