@@ -34,9 +34,10 @@ def dp_fedavg(
   sigma / C.
 
   Departures: the noise is drawn once, on the sum; the paper's clients draw
-  N(0, r sigma^2 I) each, which costs up to five times the epsilon. The sum is
-  divided by the expected r. The paper's sigma has an unspecified constant: take
-  z from the accountant. The unit of privacy is one client.
+  N(0, r sigma^2 I) each. A server that so sees who takes part amplifies
+  nothing: in the paper's settings, epsilon is six to eight times as large. The
+  sum is divided by the expected r. The paper's sigma has an unspecified
+  constant: take z from the accountant. The unit of privacy is one client.
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 1.
   """

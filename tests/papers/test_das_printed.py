@@ -5,6 +5,7 @@ import math
 import das_problems
 from das_problems import each_problem, square
 from fedsketch_rounds import ends
+from fl_sketch import accounting
 from fl_sketch.data import partitions, synthetic
 import numpy as np
 from papers.common import conditions
@@ -60,6 +61,20 @@ def test_theorem_4_fails_with_poisson_cohorts():
   }
   right = das.right(s, 1.0)
   assert ends(left['corrected'], 1) < right < 0.7 * ends(left['printed'], -1)
+
+
+@pytest.mark.parametrize(
+  ('epsilon', 'rounds', 'times'), [(5, 60, 6.0), (5, 500, 7.5), (1.5, 500, 6.3)]
+)
+def test_noise_of_each_client_costs_six_to_eight_times_the_epsilon(
+  epsilon, rounds, times
+):
+  """Of a fifth of the clients, where the server sees who takes part."""
+  z = accounting.calibrate_noise_multiplier(
+    epsilon=epsilon, delta=1e-5, steps=rounds, sampling_probability=0.2
+  )
+  seen = accounting.gaussian_epsilon(z, 1e-5, rounds)
+  assert seen == pytest.approx(times * epsilon, rel=0.01)
 
 
 def test_the_signal_of_normalising_may_be_lower():
