@@ -8,34 +8,32 @@ from fedsketch_rounds import ends
 from fl_sketch import accounting
 from fl_sketch.data import partitions, synthetic
 import numpy as np
-from papers.common import conditions
 from papers.das.statements import lemmas, rates as das, tradeoffs
 from papers.das.studies import grid, paths
 import pytest
 
 
-def test_no_function_has_both_parts_of_assumption_1():
+@pytest.mark.parametrize('problem', ['bowls', 'logistic'])
+def test_no_function_has_both_parts_of_assumption_1(problem):
   """Steps backwards lengthen a gradient by a factor, or lambda falls to 0."""
-  for clients, bounded in (
-    (das_problems.bowls(0.3)[0], False),
-    (das_problems.logistic(), True),
-  ):
-    eta = 0.4 / clients.smoothness
-    w = clients.start(1.0) + np.zeros((len(clients.gaps), 1))
-    norms, curvatures = [], []
-    for _ in range(600):
-      after, start = clients.gradient(w), w
-      for _ in range(40):  # w - eta grad f(w) = start, as eta L < 1
-        w = start + eta * clients.gradient(w)
-      before = clients.gradient(w)
-      norms.append(np.sqrt(square(before)).min())
-      curvatures.append(lemmas.curvature(before, after, client_lr=eta))
-    if bounded:
-      assert norms[-1] <= clients.lipschitz
-      assert curvatures[-1] < 1e-3 * curvatures[0]
-    else:
-      factor = 1 / math.sqrt(1 - 0.4 * min(curvatures) ** 2 * (2 - 0.4))
-      assert norms[-1] > norms[0] * factor**599 > 1e6 * norms[0]
+  bowls = das_problems.bowls(0.3)[0]
+  clients = bowls if problem == 'bowls' else das_problems.logistic()
+  eta = 0.4 / clients.smoothness
+  w = clients.start(1.0) + np.zeros((len(clients.gaps), 1))
+  norms, curvatures = [], []
+  for _ in range(600):
+    after, start = clients.gradient(w), w
+    for _ in range(40):  # to w - eta grad f(w) = start, as eta L < 1
+      w = start + eta * clients.gradient(w)
+    before = clients.gradient(w)
+    norms.append(np.sqrt(square(before)).min())
+    curvatures.append(lemmas.curvature(before, after, client_lr=eta))
+  if problem == 'bowls':
+    factor = 1 / math.sqrt(1 - 0.4 * min(curvatures) ** 2 * (2 - 0.4))
+    assert norms[-1] > norms[0] * factor**599 > 1e6 * norms[0]
+  else:
+    assert norms[-1] <= clients.lipschitz
+    assert curvatures[-1] < 1e-3 * curvatures[0]
 
 
 def test_lemma_3_needs_convexity():
@@ -47,8 +45,8 @@ def test_lemma_3_needs_convexity():
 def test_theorem_4_fails_with_poisson_cohorts():
   """On |w|, smoothed near 0, whose updates have two lengths, 0 aside."""
   gradient = lambda w: np.broadcast_to(np.clip(w, -1, 1), (*w.shape[:-2], 4, 1))
-  value = lambda w: np.where(abs(w) < 1, w**2 / 2, abs(w) - 0.5)[..., 0]
-  value = lambda w, v=value: np.broadcast_to(v(w), (*w.shape[:-2], 4))
+  one = lambda w: np.where(abs(w) < 1, w**2 / 2, abs(w) - 0.5)[..., 0]
+  value = lambda w: np.broadcast_to(one(w), (*w.shape[:-2], 4))
   clients = das_problems.Clients(value, gradient, 1.0, np.zeros(1), np.zeros(4))
   s = das.schedule(
     smoothness=1.0, clip=4000.0, rho=0.01, local_steps=1, rounds=500,
@@ -56,25 +54,21 @@ def test_theorem_4_fails_with_poisson_cohorts():
   )  # fmt: skip
   assert s.alpha == pytest.approx(1)
   run = das_problems.play(clients, s, np.ones(1), 'normalize', 1)
-  left = {
-    f: run.left(s, clients, 'normalize', f).mean(0) for f in conditions.FORMS
-  }
-  right = das.right(s, 1.0)
-  assert ends(left['corrected'], 1) < right < 0.7 * ends(left['printed'], -1)
+  left = lambda form: run.left(s, clients, 'normalize', form).mean(0)
+  assert ends(left('corrected'), 1) < das.right(s, 1) == pytest.approx(4000.4)
+  assert ends(left('printed'), -1) > 10 * das.right(s, 1)
 
 
-@pytest.mark.parametrize(
-  ('epsilon', 'rounds', 'times'), [(5, 60, 6.0), (5, 500, 7.5), (1.5, 500, 6.3)]
-)
+@pytest.mark.parametrize(('rounds', 'times'), [(60, 6.0), (500, 7.5)])
 def test_noise_of_each_client_costs_six_to_eight_times_the_epsilon(
-  epsilon, rounds, times
+  rounds, times
 ):
   """Of a fifth of the clients, where the server sees who takes part."""
   z = accounting.calibrate_noise_multiplier(
-    epsilon=epsilon, delta=1e-5, steps=rounds, sampling_probability=0.2
+    epsilon=5, delta=1e-5, steps=rounds, sampling_probability=0.2
   )
   seen = accounting.gaussian_epsilon(z, 1e-5, rounds)
-  assert seen == pytest.approx(times * epsilon, rel=0.01)
+  assert seen == pytest.approx(times * 5, rel=0.01)
 
 
 def test_the_signal_of_normalising_may_be_lower():
@@ -176,16 +170,9 @@ def test_theorems_2_and_4_do_not_cover_figures_1_to_3():
     assert max(grid.CLIPS) < 230 < least
 
 
-@pytest.mark.parametrize(
-  ('clients', 'images', 'classes'),
-  [(3000, 60_000, 10), (5000, 50_000, 10), (5000, 50_000, 100)],
-)
-def test_five_shards_have_five_classes_at_the_sizes_of_the_paper(
-  clients, images, classes
-):
-  labels = np.arange(images) % classes
-  p = partitions.partition(
-    'label_shards', labels, clients, 0, shards_per_client=5
-  )
-  held = [len(np.unique(labels[p.client(i)])) for i in range(clients)]
-  assert max(held) == 5
+def test_five_shards_have_five_classes_at_the_sizes_of_the_paper():
+  for n, images, classes in ((3000, 60_000, 10), (5000, 50_000, 100)):
+    labels = np.arange(images) % classes
+    options = {'shards_per_client': 5}
+    p = partitions.partition('label_shards', labels, n, 0, **options)
+    assert max(len(np.unique(labels[p.client(i)])) for i in range(n)) == 5
