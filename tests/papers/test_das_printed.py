@@ -121,6 +121,26 @@ def test_the_left_side_of_16_may_be_the_smaller():
   assert normal < 0 < (2 - x - x**2) * excess.mean()
 
 
+def test_many_rounds_do_not_bring_normalising_ahead():
+  """Two clients on a line, at the rates of the theorems, alpha 1 and 4."""
+  curved, optima = np.array([1.0, 0.1]), np.array([1.0, -1.0])
+  w_star = np.array([curved @ optima / curved.sum()])
+  value = lambda w: curved * (w[..., 0] - optima) ** 2 / 2
+  gradient = lambda w: (curved * (w[..., 0] - optima))[..., None]
+  gaps = value(w_star[None])
+  clients = das_problems.Clients(value, gradient, 1.0, w_star, gaps)
+  for rounds in (4444, 17_778):
+    s = das.schedule(
+      smoothness=1.0, clip=2.0, rho=0.03, local_steps=1, rounds=rounds,
+      gamma=4.0, largest_gap=gaps.max(),
+    )  # fmt: skip
+    clip, normal = (
+      das_problems.play(clients, s, w_star - 4, b, draws=100).mean_excess()
+      for b in das_problems.BOUNDS
+    )
+    assert ends(normal, -1) > 1.6 * ends(clip, 1)
+
+
 def test_what_the_rates_depend_on():
   """Terms of (6), (15) and (17), and K, over alpha, E and c."""
   rounds, curvature = [], 0.9

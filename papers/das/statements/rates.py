@@ -155,7 +155,8 @@ def normalize_left(
   Arguments are those of `clip_left`. Poisson cohorts break the printed form.
   Ours takes x C^^2 / (2 L) 1 + cohort_variance times, and has 3 / 8 less x / 2
   cohort_variance. 1 / |u_i| is unbounded: for a client near its own minimum the
-  left side falls without limit. An update of 0 counts as -x C^^2 / (2 L).
+  left side falls without limit, so that it bounds no suboptimality, not even in
+  many rounds. An update of 0 counts as -x C^^2 / (2 L).
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)
   >>> normalize_left(s, [2.0, 9.0], [8.0, 32.0], [1.0, 1.0]).item()
