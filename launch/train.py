@@ -5,9 +5,9 @@
 Started again with the same workdir it resumes from its last checkpoint; of a
 finished run it only compares config, model and data, unless there are more
 rounds. On Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75.
---log_to=tensorboard,wandb writes its metrics for these as well. For several
-processes start the same command in each: by Slurm, Open MPI or Kubernetes, or
-with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ... N-1.
+For several processes start the same command in each: by Slurm, Open MPI or
+Kubernetes, or with --coordinator=HOST:PORT, --num_processes=N and
+--process_id=0 ... N-1.
 """
 
 import sys
@@ -21,7 +21,6 @@ from fl_sketch.runs import (
   devices,
   plan as plan_lib,
   saved_params,
-  sinks,
 )
 import jax
 
@@ -41,7 +40,6 @@ _FLAGS = define(
   plan=(False, 'Print memory, bytes and time; exit.'),
   advise=(int, 'Compare compressors for so many uplink bytes, then exit.', 4),
   advise_down=(int, 'The same for so many downlink bytes, or for both.', 4),
-  log_to=([], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'),
   quiet=QUIET,
 )
 
@@ -70,11 +68,10 @@ def main(argv):
   try:
     exp = saved_params.begun(exp, folder, _FLAGS.init_from)
     more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
-    with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
-      private = exp.guarantee if jax.process_index() == 0 else None
-      if private is not None and not _FLAGS.quiet:
-        print(private.statement.headline(), flush=True)
-      result = runs.train(exp, folder, on_row=on_row, **more)
+    private = exp.guarantee if jax.process_index() == 0 else None
+    if private is not None and not _FLAGS.quiet:
+      print(private.statement.headline(), flush=True)
+    result = runs.train(exp, folder, **more)
   except (jax.errors.JaxRuntimeError, peers.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise

@@ -82,8 +82,8 @@ def train(
     folder: the workdir; None keeps no file, and the run cannot be resumed.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
-    on_row: called with each logged row, in the first process; see `sinks`. The
-      run stops, and can be resumed, if it returns True.
+    on_row: called with each logged row, in the first process; the run stops,
+      and can be resumed, if it returns True.
     extend: whether a private run may have more rounds (`check_rounds`).
     init_from: the folder of a run, see `saved_params.begun`.
     player: makes what plays the rounds, from the arguments of `Shards`.

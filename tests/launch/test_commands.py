@@ -1,7 +1,6 @@
 """Programs that tests run in their own process."""
 
 import re
-import subprocess
 import sys
 
 from absl import flags
@@ -70,7 +69,6 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
   (['train', QUICK, '--config.sweep.sketch.sise=3'], "'sweep.sketch.size'"),
   (['train', QUICK, f'--config.batch_size={10**12}'], 'indices take 8e+05 GB'),
   (['train', QUICK, '--config.model_options.widths=(1000000000,)'], '2**31'),
-  (['train', QUICK, '--log_to=mlflow'], 'tensorboard'),
   (['train', 'mnist_safl', '--config.dataset=digits'], '5 x 5'),
   *((args, '/dev/null/x cannot be made') for args in (
     ['train', QUICK, '--workdir=/dev/null/x'],
@@ -81,7 +79,6 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
   )),
   (['train', QUICK, '--init_from=none'], 'no run in it'),
   (['bench', '--rouns'], 'rouns'),
-  (['completion', 'fish'], 'bash, or zsh'),
   (['plot'], 'at least one workdir'),
   (['plot', 'tests'], 'no config.json'),
   (['reproduce'], '--list'),
@@ -112,29 +109,6 @@ def test_help_ends_with_0(program, monkeypatch):
       monkeypatch.delitem(sys.modules, module, raising=False)
     done = harness.command(program.replace('_', '-'), flag)
     assert (done.returncode, done.stderr) == (0, '')
-
-
-def test_bash_completes_commands_configs_and_flags(tmp_path):
-  """Catches a script that bash refuses, and words of another command."""
-  script, text = tmp_path / 'script', tmp_path / 'help'
-  script.write_text(harness.command('completion', 'bash').stdout)
-  text.write_text(harness.command('sweep', '--help').stdout)
-  typed = {
-    'tr': 'train', 'train quicks': 'quickstart', 'attack tanh': 'tanh_attack',
-    'train tanh': '', 'privacy x': '', 'sweep quickstart --qui': '--quiet',
-    'sweep --points_': '--points_per_program', 'import-d': 'import-data',
-  }  # fmt: skip
-  lines = [f'source {script}', f'fl-sketch() {{ cat {text}; }}']
-  for words in typed:
-    place = len(words.split(' '))
-    lines += [f'COMP_WORDS=(fl-sketch {words}); COMP_CWORD={place}']
-    lines += ['_fl_sketch; echo "${COMPREPLY[@]}"']
-  bash = ['bash', '-c', '\n'.join(lines)]
-  done = subprocess.run(bash, capture_output=True, text=True, check=True)
-  assert done.stdout.splitlines() == [*typed.values()]
-  assert not done.stderr
-  zsh = harness.command('completion', 'zsh').stdout
-  assert zsh.endswith(script.read_text())
 
 
 def test_configs_of_other_commands_are_not_proposed():

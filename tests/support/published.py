@@ -64,7 +64,7 @@ COLUMNS = (
 )
 FILES = (
   Item('metrics.jsonl, summary.json, printed lines, loss.png, '
-    'accuracy_vs_*.png, tensorboard/*, wandb/*', 'rows', *_ROWS),
+    'accuracy_vs_*.png', 'rows', *_ROWS),
   Item('points.jsonl, sweep.*, table.*, params/*', 'rows of points',
     *_ROWS, 'of a sweep'),
   Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
