@@ -129,7 +129,9 @@ class Programs:
       announcements = (*announcements, *new)
       exchanges.append(Exchange(payload, total, new))
     if not announcements:
-      raise ValueError(comms.NO_SERVER)
+      raise ValueError(
+        'The algorithm has no server: only fl_sketch.runs can simulate it.'
+      )
     return tuple(exchanges)
 
   def _payload_shapes(self, facts, number):
