@@ -1116,11 +1116,7 @@ def check_account(certificate, releases) -> list[str]:
   paid = rounds * per_round * m['releases_per_step'] * inverse(z)
   if spent != paid and not abs(spent / paid - 1) < 1e-5:
     wrong.append(f'a round costs {spent} of 1 / z^2, and {paid} is accounted')
-  stated, noise, steps = (
-    z / a['noise_scale'],
-    a['correlation'],
-    a['rounds'] * per_round,
-  )
+  noise, steps = a['correlation'], a['rounds'] * per_round
   apart = 1.0
   if noise:
     apart = sensitivity_of(
@@ -1129,9 +1125,9 @@ def check_account(certificate, releases) -> list[str]:
     steps = -(-a['rounds'] // max(noise['rounds'], noise['separation']))
   if steps != m['steps']:
     wrong.append(f'{a["rounds"]} rounds have {steps} steps, not {m["steps"]}')
-  if abs(m['noise_multiplier'] * apart - stated) > 1e-6 * stated:
+  if abs(m['noise_multiplier'] * apart - z) > 1e-6 * z:
     wrong.append(
-      f'the account is of noise {m["noise_multiplier"]}, not {stated / apart}'
+      f'the account is of noise {m["noise_multiplier"]}, not {z / apart}'
     )
   low, high, how = epsilon_of(a)
   said = float(a['epsilon'])

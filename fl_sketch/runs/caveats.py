@@ -134,15 +134,6 @@ def _published(config: Config, keeps_state, test_of_clients) -> str:
   return f'{text} Not to be published: {", ".join(secret)}.'
 
 
-def simulation(small: Config, large: Config) -> str:
-  """Return the caveat of a run that simulates a larger cohort."""
-  return (
-    f'Not private: a simulation of a cohort of {large.cohort} clients of '
-    f'{large.population} by {small.cohort} of {small.population}, whose mean '
-    'has the noise of the large cohort; the guarantee is that of the large run.'
-  )
-
-
 def _of_order(config: Config, correlation) -> tuple[str, ...]:
   """Return when clients take part, and what a step of the account is."""
   if correlation is None:

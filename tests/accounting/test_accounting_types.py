@@ -58,7 +58,6 @@ def test_a_statement_is_plain_json():
 
 NOT = {
   'Not private: noise_seed fixes the noise.': {'noise': statements.NOISE[1]},
-  'Not private: its cohort is simulated.': {'noise': statements.NOISE[2]},
   'Not private: (inf, 1e-05)-': {'epsilon': INF},
 }
 

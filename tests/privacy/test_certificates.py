@@ -46,7 +46,7 @@ SETTINGS = {
   'quantile': {'bound': 'quantile', 'count_stddev': 4.0},
   'per layer': {'per_layer': True}, 'seed': {'noise_seed': 3},
   'private metrics': {'public_metrics': 'private'},
-  'simulated': {'simulated_cohort': 40}, 'no noise': {'noise_multiplier': 0.0},
+  'no noise': {'noise_multiplier': 0.0},
   'calibrated': {'noise_multiplier': None, 'epsilon': 2.0},
   'dispatches': {'rounds_per_dispatch': 2}, 'steps': {'clients_per_step': 1},
   'normalize': TABLE | {'algorithm': 'safl', 'bound': 'quantile',
@@ -82,7 +82,7 @@ def of_case(name):
   noninterference.check_round(fn, *args, cases.SECRET, **given)
   proved = found[0]._replace(hyper=proof.numbers_of(cases.HP))
   account = {
-    'rounds': 1, 'steps_per_round': 1, 'noise_scale': 1.0, 'delta': 1e-2,
+    'rounds': 1, 'steps_per_round': 1, 'delta': 1e-2,
     'correlation': None, 'accountant': 'pld', 'noise': 'secret',
   }  # fmt: skip
   made = certificate.text(proved, algorithm=name, trust=given['trust'])

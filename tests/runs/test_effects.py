@@ -64,7 +64,7 @@ OTHERS = (
   (PRIVATE, {
     'noise_multiplier': 4.0, 'delta': 1e-4, 'clip_norm': 1.0,
     'per_layer': True, 'trust': 'local', 'noise_seed': 1,
-    'simulated_cohort': 10, 'public_metrics': 'hidden',
+    'public_metrics': 'hidden',
   }),
   (PRIVATE | {'sampling': 'poisson'},
     {'accountant': 'rdp', 'adjacency': 'zero_out'}),

@@ -92,8 +92,7 @@ FILES = (
   Item('sites/*', 'state of sites with --engine=local', *3 * [KEEP], SITES),
   Item('config.json, lock', 'config, process', *_NO),
   Item('certificate.json', 'program of a round, account', *_NO),
-  Item('privacy.json, epsilon.png, trade_off.png', 'account', *_NO,
-    'of fl-sketch account'),
+  Item('privacy.json', 'account', *_NO, 'of fl-sketch account'),
 )  # fmt: skip
 
 
