@@ -6,7 +6,6 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.data.partitions import Partition
 from fl_sketch.runs import figures, metrics, same_run
 from fl_sketch.runs.figures import Line, Panel
 from fl_sketch.runs.metrics import PathLike, Row
@@ -20,7 +19,6 @@ X = {
   'down': ('downlink of all clients (MB)', _megabytes('downlink')),
   'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
 }
-_MOST_CLIENTS = 500  # about the pixels across the figure
 _LOSSES = {'train': 'train_loss', 'test': 'test_loss'}
 _MODELS = {'client': "the server's model", 'personal': "clients' own models"}
 
@@ -256,22 +254,3 @@ def _labels(configs, folders, algorithms: list[str]) -> list[str]:
     for config in configs
   ]
   return next(way for way in (*ways, fields) if len({*way}) == len(way))
-
-
-def draw_labels(
-  labels: np.ndarray, partition: Partition, path: PathLike, num_classes: int
-) -> None:
-  """Draw each label's share of the samples of up to 500 clients as a PNG."""
-  count = min(partition.population, _MOST_CLIENTS)
-  clients = np.linspace(0, partition.population - 1, count).astype(int)
-  held = [labels[partition.client(i)] for i in clients]
-  counts = np.stack([np.bincount(y, minlength=num_classes) for y in held])
-  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  order = np.lexsort((-shares.max(1), shares.argmax(1)))
-  axes = figures.new_figure(6, 3.8).add_subplot()
-  axes.set(xlabel='clients, sorted by commonest label', ylabel='label')
-  image = axes.imshow(
-    shares[order].T, aspect='auto', interpolation='nearest', cmap='YlGnBu'
-  )
-  axes.figure.colorbar(image, label='share of the client')
-  axes.figure.savefig(path, dpi=130, format='png')
