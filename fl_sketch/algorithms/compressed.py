@@ -71,8 +71,7 @@ def demo(
   Options:
     codec: C, a contraction, else a ValueError; such as ``codecs.dct_top_k(1)``.
     momentum: beta, in (0, 1], else a ValueError.
-    signs: False steps along the mean itself, which the server sends as d
-      floats.
+    signs: False: a step along the mean, which the server sends as d floats.
 
   Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
   coefficients of the DCT-II of each chunk.
@@ -108,7 +107,7 @@ def signsgd(task: Task, hp: Hyper) -> Algorithm:
 
   Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
-  decode = lambda keys, bits, like: _unpack(bits, like)
+  decode = lambda _, bits, like: _unpack(bits, like)
   return federated(
     task.gradient(hp),
     t.per_client(t.stateless(_pack)),
@@ -125,12 +124,10 @@ def broadcast_signs() -> tuple[chain.Link, ...]:
 
 
 def _pack(tree, *_, **__):
-  """Pack the signs of a tree: uint8[ceil(d / 8)]."""
   flat, _ = flatten_util.ravel_pytree(tree)
   return jnp.packbits(flat >= 0)
 
 
 def _unpack(bits, like):
-  """Unpack the signs to a tree of -1 and 1."""
   flat, unravel = flatten_util.ravel_pytree(like)
   return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)

@@ -83,7 +83,7 @@ def fedprox(
   r"""FedAvg whose clients minimise :math:`f_i(u) + \frac\mu2 \|u - w\|^2`.
 
   Options:
-    mu: of the proximal term; 0 is FedAvg.
+    mu: 0 is FedAvg.
 
   Symbols: client_lr eta; mu mu.
 

@@ -39,8 +39,7 @@ def fedsketchgate(
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
     printed: the paper's own update of c_j: D is the sketch's desketch, the
       median, and the factor 1 / tau, whatever the ``control_gain``.
-    privacy: bounds and noise on every uplink; None: no privacy. The noise makes
-      all c_j drift equally.
+    privacy: bounds and noise on every uplink; it makes all c_j drift equally.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m.
 
@@ -57,10 +56,9 @@ def fedsketchgate(
   reader = sketch if printed else linear_reader(sketch)
   bound = (lambda table: table) if privacy is None else privacy.clipped
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
-  if k is None:
-    encode, mean, read = t.sketch(sketch), _mean, t.desketch(sketch)
-    table_of = lambda payload: payload
-  else:
+  encode, mean, read = t.sketch(sketch), _mean, t.desketch(sketch)
+  table_of = lambda payload: payload
+  if k is not None:
     encode = fedsketch.heaprix_tables(sketch)
     mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
     read = fedsketch.heaprix_reader(sketch)
@@ -100,11 +98,7 @@ def _mean(tables, params, *, comm, means, **extra):
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
   """The operator if it is linear, or its linear reader; ValueError if none."""
-  properties = op.properties
-  if properties.linear:
-    return op
-  if op.linear_reader is None:
-    raise ValueError(
-      f'sketch={properties.name!r} is not linear and has no linear_reader.'
-    )
-  return op.linear_reader
+  reader = op if op.properties.linear else op.linear_reader
+  if reader is None:
+    raise ValueError(f'sketch={op.properties.name!r} has no linear_reader.')
+  return reader

@@ -1,6 +1,7 @@
 """FLoRA and FedEx-LoRA: the mean of products of factors, which LoRA needs."""
 
 from collections.abc import Callable
+import functools
 import itertools
 
 from fl_sketch.local import Task
@@ -9,7 +10,6 @@ from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
-from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
@@ -161,9 +161,5 @@ def _residual(sizes, count, slots):
   return sum(factors + smaller(factors, dense) for factors, dense in sizes)
 
 
-def _leaves(tree) -> list[Tree]:
-  return jax.tree.leaves(tree, is_leaf=lora.is_adapter)
-
-
-def _map(fn, *trees) -> Tree:
-  return jax.tree.map(fn, *trees, is_leaf=lora.is_adapter)
+_leaves = functools.partial(jax.tree.leaves, is_leaf=lora.is_adapter)
+_map = functools.partial(jax.tree.map, is_leaf=lora.is_adapter)

@@ -76,11 +76,10 @@ def cd_adam(
   code, github.com/jinghuichen/CD-Adam, main.py.
   """
   amsgrad = server_optimizers.corrected_amsgrad(b1, b2, eps)
+  link = markov(codec)
   decode = lambda payload, params, *, keys, **_: codec.decode(
     codec_key(keys.round), payload, params
   )
-
-  link = markov(codec)
 
   def change_of_copy(mean, copy, params=None, *, keys, **_):
     shared = keys._replace(client=keys.round)

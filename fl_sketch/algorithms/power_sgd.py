@@ -110,7 +110,6 @@ def power_sgd(
 
 
 def _shape(x) -> tuple[int, int]:
-  """The shape of an array as a matrix, whose columns are its last axis."""
   return x.size // x.shape[-1], x.shape[-1]
 
 

@@ -20,8 +20,7 @@ def dp_fedavg(
 
   :math:`a = \frac1r (\sum_{i \in S} u_i \min(1, C / \|u_i\|) + z C \xi)` with
   :math:`u_i = (w - w_i) / \eta`, the sum of a client's gradients, and
-  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`. Functions
-  of a are post-processing: momentum, the last iterate or any other.
+  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`.
 
   Options:
     clip_norm: bounds :math:`u_i`, which grows with the local steps.
@@ -64,10 +63,9 @@ def dp_normfedavg(
 
   Options:
     clip_norm: the norm of every contribution.
-    privacy: as of `dp_fedavg`; its ``bound`` is set to 'normalize'.
-    server_optimizer: 'momentum' in the paper's experiments.
+    privacy: its ``bound`` is set to 'normalize'.
 
-  Symbols: those of `dp_fedavg`.
+  Symbols: those of `dp_fedavg`, as all else.
 
   Departures: those of `dp_fedavg`; an update of 0, undefined there, counts 0.
 

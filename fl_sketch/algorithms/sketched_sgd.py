@@ -107,7 +107,6 @@ def sketched_sgd(
 
 
 def _support(message: Message) -> jax.Array:
-  """The coordinates of a message's values, int32[k]."""
   bits = jnp.unpackbits(message.support, count=message.candidates.size)
   (top,) = jnp.nonzero(bits, size=message.values.size)
   return message.candidates[top]

@@ -171,7 +171,6 @@ class sparse_embedding(base.SizedSketch):
 
   Guarantees, for pairwise independent buckets and independent signs
   (`hashing.kwise`, `hashing.word`):
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
     coordinate-wise constant 2.

@@ -75,9 +75,8 @@ def heavy_support(
   heavy if :math:`g_i^2 \geq \ell^2 / k`. (The papers print :math:`g_i` for its
   square, which depends on scale and misses negative coordinates.)
 
-  Returns int32[k] in [0, d), distinct, counted in the order of the leaves:
-  heavy coordinates by decreasing \|g\|, at most k, the lower first among
-  equals; then uniform ones without replacement (`hashing.sample`).
+  Returns distinct int32[k] in [0, d): heavy coordinates by decreasing \|g\|, at
+  most k, the lower first among equals; then uniform ones (`hashing.sample`).
 
   >>> from fl_sketch import sketches
   >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])

@@ -16,7 +16,6 @@ class srht(base.SizedSketch):
   without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I always at d = n; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
@@ -66,7 +65,6 @@ class block_srht(base.SizedSketch):
   and of one row those of neighbouring blocks from a random one on.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of

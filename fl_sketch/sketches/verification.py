@@ -95,9 +95,8 @@ def verify(
 
 def check_shapes(op: Any, like: Tree):
   """Check that what a sketch or codec reads back has the shapes of a tree."""
-  encode, decode = 'encode', 'decode'
-  if isinstance(op, base.Sketch):
-    encode, decode = 'sketch', 'desketch'
+  is_sketch = isinstance(op, base.Sketch)
+  encode, decode = ('sketch', 'desketch') if is_sketch else ('encode', 'decode')
   key = jax.eval_shape(lambda: jax.random.key(0))
   sent = jax.eval_shape(getattr(op, encode), key, like)
   read = jax.eval_shape(getattr(op, decode), key, sent, like)
