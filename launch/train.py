@@ -90,5 +90,4 @@ def _advise():
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _FLAGS.data_dir
   c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
   choices = compression.advise_compression(c, up, data, downlink_bytes=down)
-  print(compression.choices_table(choices))
-  print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')
+  print(compression.choices_table(choices), end='')

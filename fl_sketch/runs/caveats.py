@@ -108,7 +108,7 @@ def published(
   if config.shows_all:
     columns = [*_COLUMNS, *['client_*', 'personal_*'] * holds_out]
     columns += ['*test_*'] * bool(test_of_clients)
-    files += ['checkpoints/*', *['clients.png'] * holds_out]
+    files += ['checkpoints/*']
     files += ['best/*'] * bool(test_of_clients and config.keep_best)
   else:
     secret += ['checkpoints/client_rows/*'] * keeps_state

@@ -7,7 +7,6 @@ is D - g, taken to be white and independent over rounds. Ours.
 from collections.abc import Mapping
 import dataclasses
 import itertools
-import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs
@@ -25,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 
 _FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
-_FIELDS = 'sketch', 'codec', 'downlink_codec'
 
 
 class Choice(NamedTuple):
@@ -116,24 +114,6 @@ def choices_table(choices: list[Choice]) -> str:
   cell = lambda x, form: '' if x is None else format(x, form)
   lines = [map(cell, choice, formats) for choice in choices]
   return markdown.table(Choice._fields, lines, left=3)
-
-
-def choice_flags(choice: Choice, config: config_lib.Config) -> str:
-  """Format a choice as flags of ``fl-sketch train`` for this config.
-
-  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, 1.0)
-  >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
-  >>> choice_flags(choice, c)
-  "--config.sketch='srht(size=8)' --config.downlink_codec='eden(bits=1)'"
-  """
-  set_to = {}
-  if not {*_FIELDS} <= {*algorithms.options(config.algorithm)}:
-    adaptive = config.server_optimizer not in (None, 'sgd')
-    set_to['algorithm'] = 'safl' if adaptive else 'iterative_sketching'
-  for name, value in zip(_FIELDS, choice, strict=False):
-    if value or getattr(config, name):
-      set_to[name] = value or 'none'
-  return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
 
 
 def _candidates(updates, uplink_bytes, downlink_bytes, momentum):

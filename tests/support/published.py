@@ -67,7 +67,6 @@ FILES = (
     'accuracy_vs_*.png', 'rows', *_ROWS),
   Item('points.jsonl, sweep.*, table.*, params/*', 'rows of points',
     *_ROWS, 'of a sweep'),
-  Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
   Item('checkpoints/client_rows/*', 'what clients keep', *_KEPT, STATE),
   Item('checkpoints/*', 'who took part; the model', *_COUNTED),
   Item('best/*', 'chosen by samples that clients hold out', *_OF_ALL, CHOSEN),
