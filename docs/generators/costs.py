@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, models, rounds as rounds_lib, sketches
+from fl_sketch.algorithms import topology
 from fl_sketch.local import Task
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
@@ -20,6 +21,7 @@ import numpy as np
 _KEYS = 'run', 'round', 'client'
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
 _LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
+_GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
 _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
@@ -30,7 +32,7 @@ _K, _STEPS, _ALL = {'k': 10}, {'local_steps': 2}, {'population': 8}
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
   'feddyn': _ALL,
   'iterative_sketching': _LINEAR,
-  'decentralised': _LINEAR | _ALL,
+  'decentralised': _LINEAR | _GRAPH,
   'fedsketch_privix': _COUNT,
   'fedsketch_heaprix': _COUNT | _K,
   'fedsketchgate': _COUNT | _STEPS,

@@ -9,13 +9,11 @@ from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import demo, fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
+from fl_sketch.algorithms.decentralised import decentralised
 from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.ferret import ferret
 from fl_sketch.algorithms.fetchsgd import fetchsgd
-from fl_sketch.algorithms.iterative_sketching import (
-  decentralised,
-  iterative_sketching,
-)
+from fl_sketch.algorithms.iterative_sketching import iterative_sketching
 from fl_sketch.algorithms.lora_products import fedex, flora
 from fl_sketch.algorithms.marina import marina
 from fl_sketch.algorithms.markov import cd_adam, ef21

@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 DecodeOne = Callable[[jax.Array, Payload], Tree]  # (key of a client, payload)
 SHARD = 'shard'
+NO_SERVER = 'The algorithm has no server: only fl_sketch.runs can simulate it.'
 
 
 class Bill(NamedTuple):
@@ -124,6 +125,16 @@ class Comm(abc.ABC):
     size = nbytes_of_one(payloads)
     return self.mean(LaneSum(total, total_weight(weight), size))
 
+  def gather(
+    self, tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
+  ) -> tuple[jax.Array, int]:
+    """Give all clients the tables of all: (f32[population, ...], bytes of one).
+
+    Tables are [lanes, ...]; those of weight 0 become 0. Raises ValueError where
+    clients do not see each other's tables.
+    """
+    raise ValueError(NO_SERVER)
+
   def announce(self, tree: Tree) -> Tree:
     """Mark what the server sends to clients in the middle of a round.
 
@@ -157,6 +168,13 @@ class Shards(Comm):
     """Return (positions of the lanes, size of the padded cohort)."""
     first = jax.lax.axis_index(SHARD) * lanes
     return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
+
+  def gather(self, tables, weight, ids, population):
+    """All-gather clients' tables by id."""
+    present = jax.vmap(weighted)(tables, jnp.sign(weight))
+    gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
+    gathered = gathered.at[ids].set(present, mode='drop')
+    return jax.lax.psum(gathered, SHARD), nbytes_of_one(tables)
 
 
 def nbytes_of_one(stacked: Tree) -> int:

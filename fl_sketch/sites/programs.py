@@ -129,9 +129,7 @@ class Programs:
       announcements = (*announcements, *new)
       exchanges.append(Exchange(payload, total, new))
     if not announcements:
-      raise ValueError(
-        'The algorithm has no server: only fl_sketch.runs can simulate it.'
-      )
+      raise ValueError(comms.NO_SERVER)
     return tuple(exchanges)
 
   def _payload_shapes(self, facts, number):

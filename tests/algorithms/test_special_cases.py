@@ -4,7 +4,7 @@ import cases
 from cases import full_participation
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
-from fl_sketch.algorithms import server_optimizers
+from fl_sketch.algorithms import server_optimizers, topology
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,7 +136,14 @@ def everyone_rows():
     corrected = make('fedsgd', server_optimizer=corrected)
     yield f'cd_adam {codec}', make('cd_adam', **options), corrected
   song = make('iterative_sketching', sketch=MEAN)
-  yield 'tree', make('decentralised', sketch=MEAN, population=N), song
+  options = {'sketch': MEAN, 'population': N}
+  over = lambda graph, q: make(
+    'decentralised', graph=graph, gossip_steps=q, **options
+  )
+  yield 'tree', over(topology.grid(2, 4), None), song
+  yield 'complete graph', over(topology.complete(N), 1), song
+  # Its second eigenvalue is 0.80.
+  yield 'long gossip', over(topology.ring(N), 90), song
   yield from tracking_rows()
 
 

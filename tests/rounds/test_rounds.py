@@ -3,6 +3,7 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds
+from fl_sketch.algorithms import topology
 from fl_sketch.rounds import (
   aggregation,
   comms,
@@ -29,6 +30,12 @@ def twin_options(case):
     options['local_steps'] = 3
   if options.pop('schedule', None):
     options['server_optimizer'] = 'cosine'
+  if (graph := options.pop('graph', None)) is not None:
+    mixing = topology.metropolis(graph)
+    steps = options.pop('gossip_steps', None)
+    exact = np.full(mixing.shape, 1 / len(mixing))
+    power = np.linalg.matrix_power
+    options['mixing'] = power(mixing, steps) if steps else exact
   return options
 
 
@@ -53,7 +60,7 @@ def twin(case, cohorts):
 )  # fmt: skip
 @cases.each_case
 def test_agrees_with_its_numpy_twin(case):
-  """Five rounds, of which all but the decentralised one miss clients."""
+  """Five rounds, of which all but the decentralised ones miss clients."""
   cohort_of = cases.cohorts_of(case.make)
   if case.name == 'decentralised':
     cohort_of = cases.full_participation

@@ -21,7 +21,7 @@ from refusals import refused
 
 # A case for each way in which messages treat an algorithm.
 FAST = 'safl_adam', 'scaffold', 'onebit_adam', 'dp_fedavg'
-WITHOUT_SERVER = ('decentralised',)
+WITHOUT_SERVER = 'decentralised_tree', 'decentralised_gossip'
 WITHOUT_SERVER += ('dp_fedavg_masked',)
 # Bytes of a client's payloads and of what is announced, beyond the bill: the
 # product of the factors in place of them, a count as f32, whole updates.

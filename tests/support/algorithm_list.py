@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.accounting import correlation
+from fl_sketch.algorithms import topology
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms import private_mean
 import jax
@@ -92,6 +93,7 @@ DENSE = 4 * DIMENSION
 LAYERS = sketches.layerwise(sketches.block_cyclic, 4)
 TOP, RANDOM = codecs.top_k(2), codecs.rand_k(5)
 CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
+RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
 RELEASE = private_mean.CentralRelease(4.0)
@@ -136,7 +138,11 @@ ALGORITHMS = {
   'iterative_sketching': case('iterative_sketching', 32, sketch=MEAN),
   **optimized('iterative_sketching', 16, ['momentum'], sketch=CYCLIC),
   # A tree over 8 clients has 7 edges; each is used once in both directions.
-  'decentralised': case('decentralised', 2 * 7 * 32 // 8, 0, sketch=MEAN),
+  'decentralised_tree': case('decentralised', 2 * 7 * 32 // 8, 0, sketch=MEAN,
+    graph=RING),
+  # Two neighbours, three steps.
+  'decentralised_gossip': case('decentralised', 2 * 3 * 16, 0, sketch=CYCLIC,
+    graph=RING, gossip_steps=3),
   'fedsketch_privix': case('fedsketch_privix', 32, sketch=COUNT),
   'heaprix_exact': case('fedsketch_heaprix', 76, sketch=COUNT, k=3),
   'heaprix_literal': case('fedsketch_heaprix', 32, sketch=COUNT, k=3,

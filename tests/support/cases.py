@@ -42,7 +42,7 @@ STRUCTURES = {
   'fedsketchgate_heaprix': 'two uplinks',
   'marina': 'a branch that differs from round to round',
   'onebit_adam': 'phases',
-  'decentralised': 'an exchange without a server',
+  'decentralised_gossip': 'an exchange without a server',
   'dp_fedavg': 'noise by the server',
   'dp_fedavg_masked': 'masked tables and noise by the clients',
   'private_iterative_sketching': 'noise in every local step',
@@ -82,7 +82,7 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
 
 # Those of `ONE_EACH` whose programs are compiled slowly.
 NIGHTLY = {
-  'dp_fedavg_masked', 'dp_normfedavg', 'ferret',
+  'decentralised_tree', 'dp_fedavg_masked', 'dp_normfedavg', 'ferret',
   'fedsketchgate_heaprix', 'heaprix_exact',
 }  # fmt: skip
 # A law of each algorithm, at the cost of one program that its laws share.

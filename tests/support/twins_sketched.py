@@ -32,8 +32,7 @@ def safl(
   return theta
 
 
-# SGD on the server, by default.
-iterative_sketching = decentralised = fedsketch_privix = safl
+iterative_sketching = fedsketch_privix = safl  # SGD on the server, by default
 
 
 def _averages(beta):
@@ -208,3 +207,23 @@ def fetchsgd(
       velocity = np.where(spent != 0, 0, velocity)
     theta = theta - delta
   return theta
+
+
+def decentralised(hp, theta, rounds, *, sketch, mixing):
+  """Everybody takes part in every round; row j of `mixing` is of client j."""
+  models = np.tile(theta, (len(mixing), 1))
+  for this in rounds:
+    key = this.keys.round
+    clients = sorted(this.clients, key=lambda client: client.id)
+    assert [client.id for client in clients] == list(range(len(mixing)))
+    tables = [
+      base.sketch(sketch, key, moved(hp, models[client.id], client))
+      for client in clients
+    ]
+    for j, row in enumerate(mixing):
+      weighted = lambda *xs, row=row: sum(
+        a * x for a, x in zip(row, xs, strict=True)
+      )
+      average = jax.tree.map(weighted, *tables)
+      models[j] -= hp.server_lr * desketch(sketch, key, average, theta)
+  return models.mean(0)
