@@ -93,6 +93,9 @@ def other_steps_rows():
   for name in OPTIMIZERS:
     safl = make('safl', sketch=IDENTITY, server_optimizer=name)
     yield f'safl {name}', safl, make('fedavg', server_optimizer=name)
+  for clip in ('client', 'server'):
+    safl = at(make('safl', sketch=cases.CYCLIC, clip=clip), clip_norm=1e9)
+    yield f'safl clip={clip}', safl, make('safl', sketch=cases.CYCLIC)
   one_row = sketches.count_sketch(1, 5)
   mean = sketches.count_sketch(1, 5, combine='mean')
   privix = make('fedsketch_privix', sketch=one_row)

@@ -154,6 +154,8 @@ ALGORITHMS = {
     printed=True),
   **optimized('safl', 16, EVERY, sketch=CYCLIC),
   'safl_layerwise': case('safl', 16, sketch=LAYERS),
+  'safl_clip_client': case('safl', 16, sketch=CYCLIC, clip='client'),
+  'safl_clip_server': case('safl', 16, sketch=CYCLIC, clip='server'),
   'safl_cosine': case('safl', 16, sketch=CYCLIC, server_optimizer='sgd',
     schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1)),
   'safl_client_momentum': case('safl', 16, sketch=CYCLIC,

@@ -125,6 +125,11 @@ class AdamW:
     return theta - self.rate * (scaled + self.weight_decay * theta)
 
 
+def clip(x, bound):
+  norm = np.linalg.norm(x)
+  return x * min(1.0, bound / norm) if norm else x
+
+
 def largest(x, k):
   """Where the k largest |x| are; the lower coordinate first among equals."""
   return np.argsort(-np.abs(x), kind='stable')[:k]

@@ -17,17 +17,22 @@ def diffsketch(hp, theta, rounds, *, sketch):
 
 
 def safl(
-  hp, theta, rounds, *, sketch, client_momentum=0.0, codec=None,
+  hp, theta, rounds, *, sketch, client_momentum=0.0, clip=None, codec=None,
   downlink_codec=None, hash_rounds=None, wire=PLAIN,
 ):  # fmt: skip
   average = _averages(client_momentum)
   for this in rounds:
     key = base.hash_key(this, hash_rounds)
     sent = [moved(hp, theta, client) for client in this.clients]
+    if clip == 'client':
+      sent = [base.clip(x, hp.clip_norm) for x in sent]
     sent = average(this.clients, sent)
     mean = wire.sketched(sketch, key, this, sent, theta, codec)
     mean = base.told(downlink_codec, this, mean)
     estimate = desketch(sketch, key, mean, theta)
+    if clip == 'server':
+      alpha = sketch.properties.alpha(theta.size)
+      estimate = base.clip(estimate, hp.clip_norm * np.sqrt(1 + alpha))
     theta = theta - hp.step(estimate)
   return theta
 

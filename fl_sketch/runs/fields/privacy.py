@@ -103,16 +103,17 @@ class PrivacyFields(method.MethodFields):
   def check(self):
     """Refuse privacy fields without a valid privacy analysis."""
     super().check()
-    condition = 'epsilon or noise_multiplier is set'
-    clips = self.is_private or algorithms.REGISTRY.is_own(self.algorithm)
-    self.check_effect(['clip_norm'], clips, condition)  # or its hp.clip_norm
+    clips = self.is_private or 'clip' in (self.options or {})
+    clips = clips or algorithms.REGISTRY.is_own(self.algorithm)  # hp.clip_norm
+    condition = 'options.clip, epsilon or noise_multiplier is set'
+    self.check_effect(['clip_norm'], clips, condition)
     of_samples = self.privacy_unit == 'sample'
     must = of_samples or self.algorithm in _BOUNDS
     if not self.is_private:
       if must:
         raise self.refusal('{algorithm} requires epsilon or noise_multiplier.')
       names = [*inspect.get_annotations(PrivacyFields)]
-      self.check_effect(names, False, condition)
+      self.check_effect(names, False, 'epsilon or noise_multiplier is set')
       return
     least, most = sums.CLIP_NORMS
     bounds = _BOUNDS.get(self.algorithm)
