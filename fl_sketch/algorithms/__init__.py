@@ -133,4 +133,4 @@ def takes_optimizer(
   # Algorithms that take ``local_steps`` divide by that number of steps of SGD.
   if local is not None or 'local_steps' in options(name):
     return False
-  return entry(name).work in ('steps', 'task')
+  return entry(name).work in ('steps', 'task') and entry(name).any_optimizer

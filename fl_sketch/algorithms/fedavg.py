@@ -1,7 +1,7 @@
-"""FedSGD and FedAvg, and its variants FedProx and FedDyn."""
+"""FedSGD and FedAvg, and its variants FedProx, FedDyn and FedNova."""
 
 from fl_sketch.algorithms import control_variates as cv, server_optimizers
-from fl_sketch.local import Task
+from fl_sketch.local import Task, steps_made
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -12,6 +12,7 @@ from fl_sketch.rounds import (
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
+import jax.numpy as jnp
 import optax
 
 
@@ -131,4 +132,38 @@ def feddyn(
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
     correction=cv.less_variate,
+  )
+
+
+def fednova(task: Task, hp: Hyper) -> Algorithm:
+  r"""Average the updates of clients, each divided by its number of steps.
+
+  :math:`w \leftarrow w - \eta_g \tau \sum_i p_i \Delta_i / \tau_i` with
+  :math:`\tau = \sum_i p_i \tau_i`, the mean number of steps, and the weights
+  p_i of the participants. A client makes fewer steps if its samples do not fill
+  all batches.
+
+  Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps.
+
+  Departures: steps of SGD alone. A client sends its number of steps, a float.
+
+  Source: Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, arXiv:2007.07481,
+  equation 9 and section 5, with the first choice of :math:`\tau_{eff}`.
+  """
+  steps = task.steps(hp)
+
+  def direction(params, batches, key, correction):
+    moved, metrics = steps(params, batches, key, correction)
+    made = steps_made(batches, task.local_steps)
+    mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
+    return {'direction': mean, 'steps': made}, metrics
+
+  times = lambda m, _, **__: optax.tree.scale(m['steps'], m['direction'])
+  return federated(
+    direction,
+    aggregation.mean_over_cohort(),
+    t.stateless(times),
+    t.broadcast(),
+    optax.scale_by_learning_rate(hp.server_lr),
+    update_template=lambda x: {'direction': x, 'steps': jnp.float32(0)},
   )

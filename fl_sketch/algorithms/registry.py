@@ -41,6 +41,7 @@ class Entry(NamedTuple):
   # that the algorithm changes or counts; 'slopes': no gradient.
   work: str = 'steps'
   full_participation: bool = False  # of all clients, with equal weights
+  any_optimizer: bool = True  # whether any can make the local steps
   hyper: tuple[str, ...] = ()  # options that one program of a sweep varies
 
 
@@ -116,6 +117,7 @@ register(fedavg.fedsgd, work='gradient')
 register(fedavg.fedavg)
 register(fedavg.fedprox, work='task', hyper=('mu',))
 register(fedavg.feddyn, work='task', hyper=('alpha',))
+register(fedavg.fednova, work='task', any_optimizer=False)
 register(iterative_sketching)
 register(decentralised, full_participation=True)
 register(fedsketch.fedsketch_privix)

@@ -100,6 +100,21 @@ def mask_of(batch: Tree) -> jax.Array | None:
   return batch.get('mask') if isinstance(batch, dict) else None
 
 
+def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
+  """Count the steps that `sgd` makes on a client's batches, f32[].
+
+  >>> batches = {'mask': jnp.array([[1, 1], [1, 0], [0, 0]])}
+  >>> float(steps_made(batches, None)), float(steps_made(batches, 5))
+  (2.0, 4.0)
+  """
+  count = jax.tree.leaves(batches)[0].shape[0]
+  steps = jnp.arange(count if local_steps is None else local_steps)
+  if (mask := mask_of(batches)) is None:
+    return jnp.float32(steps.size)
+  filled = (mask > 0).reshape(count, -1).any(1)
+  return filled[steps % count].sum().astype(jnp.float32)
+
+
 def gradient(
   loss_fn: LossFn, *, weight_decay: float = 0.0, clip: float | None = None
 ) -> Local:

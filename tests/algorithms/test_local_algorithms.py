@@ -1,10 +1,10 @@
-"""FedProx, FedDyn, and optimizers of optax on clients."""
+"""FedProx, FedDyn, FedNova, and optimizers of optax on clients."""
 
 import functools
 
 import cases
 import chex
-from fl_sketch import algorithms, local
+from fl_sketch import algorithms, local, rounds
 from fl_sketch.algorithms.ferret import allocate
 from fl_sketch.local import optimizers
 from fl_sketch.rounds import aggregation, transforms
@@ -25,6 +25,27 @@ ADAMW = {'kind': 'adamw', 'b2': 0.9, 'eps': 1e-3}
 
 def make(name, **options):
   return algorithms.make(name, cases.loss_fn, **options)
+
+
+@pytest.mark.nightly
+def test_fednova_weighs_directions_not_lengths():
+  """Catches a mean in which a client with more steps counts more."""
+  steps = np.array([1, 2, 4])
+  mask = np.arange(4)[None] < steps[:, None]
+  targets = np.array([[1.0], [-2.0], [5.0]])
+  batches = {'mask': mask[..., None], 'x': np.repeat(targets, 4, 1)[..., None]}
+  loss = lambda w, batch: 0.5 * jnp.mean((w - batch['x']) ** 2)
+  cohort = rounds.Cohort(np.arange(3), np.array([1.0, 1.0, 2.0]), batches)
+  cohort = jax.tree.map(lambda x: x.astype(np.float32), cohort)
+  cohort = cohort._replace(ids=np.arange(3, dtype=np.int32))
+  build = algorithms.make('fednova', loss)
+  build.params = jnp.zeros(1)
+  state, _ = cases.play(build, 1, count=1, cohort_of=lambda r: cohort)
+  client_lr, server_lr = map(float, (cases.HP.client_lr, cases.HP.server_lr))
+  ways = (1 - (1 - client_lr) ** steps) * targets[:, 0] / steps
+  weight = np.array([0.25, 0.25, 0.5])
+  want = server_lr * (weight * steps).sum() * (weight * ways).sum()
+  np.testing.assert_allclose(state.params, [want], rtol=1e-5)
 
 
 @pytest.mark.parametrize('form', [
@@ -57,7 +78,7 @@ def test_a_mark_says_what_an_algorithm_makes_of_its_task(name, monkeypatch):
   task = local.Task(cases.loss_fn)
   algorithms.REGISTRY.build(name, task, cases.HP, options)
   if entry.work in ('task', 'slopes'):
-    assert ('steps', {}) not in seen
+    assert name == 'fednova' or ('steps', {}) not in seen
   else:
     assert seen[-1] == (entry.work, {})
 

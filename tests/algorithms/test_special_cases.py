@@ -81,6 +81,7 @@ def fedavg_rows():
   sgd = {'kind': 'sgd', 'keep_state': True}
   yield 'fedavg local sgd', make('fedavg', local_optimizer=sgd), FEDAVG
   yield 'fedprox mu=0', make('fedprox', mu=0.0), FEDAVG
+  yield 'fednova', make('fednova'), FEDAVG
   yield 'ferret b=d', make('ferret', size=D), FEDAVG
   gamma_one = at(FEDAVG, server_lr=1)
   yield 'diffsketch', make('diffsketch', sketch=IDENTITY), gamma_one

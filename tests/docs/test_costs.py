@@ -26,6 +26,7 @@ EXPECTED = {
   'fedavg': ([D], [D], 0, 0, 0, None, []),
   'fedprox': ([D], [D], 0, 0, 0, None, []),
   'feddyn': ([D], [D], D, 0, D, D, []),
+  'fednova': ([D + 1], [D], 0, 0, 0, None, []),
   'iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
   'decentralised': ([TREE], [0], 0, 0, 0, B, ['round']),
   'fedsketch_privix': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),

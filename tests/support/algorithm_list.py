@@ -135,6 +135,8 @@ ALGORITHMS = {
     'eps': 1e-3, 'keep_state': True}),
   'fedprox': case('fedprox', DENSE, mu=0.3),
   'feddyn': case('feddyn', DENSE, alpha=0.5),
+  # Beside the direction one number of steps.
+  'fednova': case('fednova', DENSE + 4, DENSE),
   'iterative_sketching': case('iterative_sketching', 32, sketch=MEAN),
   **optimized('iterative_sketching', 16, ['momentum'], sketch=CYCLIC),
   # A tree over 8 clients has 7 edges; each is used once in both directions.

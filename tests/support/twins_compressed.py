@@ -49,6 +49,17 @@ def feddyn(hp, theta, rounds, *, alpha=0.1):
   return theta
 
 
+def fednova(hp, theta, rounds):
+  for this in rounds:
+    steps = [float(len(client.batches)) for client in this.clients]
+    ways = [
+      moved(hp, theta, client) / len(client.batches) for client in this.clients
+    ]
+    made = this.mean(steps, 0.0)
+    theta = theta - hp.server_lr * made * this.mean(ways, theta)
+  return theta
+
+
 def scaffold(hp, theta, rounds, *, local_steps):
   variates = np.zeros((hp.population, theta.size))
   shared = np.zeros(theta.size)
