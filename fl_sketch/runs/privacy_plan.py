@@ -277,7 +277,7 @@ def _samples(config: Config, releases: int, partition) -> dict[str, Any]:
   # probability and is public: hence zero-out.
   sizes = np.asarray(partition.sizes)
   low, high = int(sizes.min()), int(sizes.max())
-  _, most = batches.poisson_limits(partition, config.batch_size)
+  most = batches.max_batch(partition, config.batch_size)
   q, cut = config.batch_size / low, min(most, low)
   chance = stats.binom.sf(most, high + 1, config.batch_size / high)
   while cut > 1 and stats.binom.sf(cut, low + 1, q) < chance:
