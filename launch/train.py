@@ -14,14 +14,7 @@ import sys
 
 from fl_sketch import runs
 from fl_sketch.rounds import peers
-from fl_sketch.runs import (
-  compare,
-  compression,
-  config as config_lib,
-  devices,
-  plan as plan_lib,
-  saved_params,
-)
+from fl_sketch.runs import compare, devices, plan as plan_lib, saved_params
 import jax
 
 from . import QUIET, begin, configs, define, define_folders, errors
@@ -38,8 +31,6 @@ _FLAGS = define(
   init_from=(str, 'Folder of a run, or its best/, whose parameters start.'),
   baseline=(False, 'Train the dense twin, too, in WORKDIR/dense; draw both.'),
   plan=(False, 'Print memory, bytes and time; exit.'),
-  advise=(int, 'Compare compressors for so many uplink bytes, then exit.', 4),
-  advise_down=(int, 'The same for so many downlink bytes, or for both.', 4),
   quiet=QUIET,
 )
 
@@ -55,9 +46,6 @@ def main(argv):
       coordinator=_FLAGS.coordinator, num_processes=_FLAGS.num_processes,
       process_id=_FLAGS.process_id, deterministic=_FLAGS.deterministic,
     )  # fmt: skip
-  if not {_FLAGS.advise, _FLAGS.advise_down} <= {None}:
-    _advise()
-    return
   fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
   exp = runs.build(fields, _FLAGS.data_dir)
   if _FLAGS.baseline:
@@ -84,10 +72,3 @@ def main(argv):
     sys.exit(errors.STOPPED)
   if _FLAGS.baseline:
     print(compare.train_twin(exp.config, folder, _FLAGS.data_dir), end='')
-
-
-def _advise():
-  up, down, data = _FLAGS.advise, _FLAGS.advise_down, _FLAGS.data_dir
-  c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
-  choices = compression.advise_compression(c, up, data, downlink_bytes=down)
-  print(compression.choices_table(choices), end='')

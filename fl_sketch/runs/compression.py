@@ -73,7 +73,6 @@ def advise_gradients(
   uplink_bytes: int | None = None,
   *,
   downlink_bytes: int | None = None,
-  momentum: float = 0.9,
 ) -> list[Choice]:
   """Compare compressors within budgets of bytes, by the noise of a step.
 
@@ -91,7 +90,7 @@ def advise_gradients(
   to `distributed.mean_over`; for its ``both_ways`` set both budgets.
 
   grads: leaves [workers, ...]. Budgets are of a client and round, 4 or more;
-  None: no limit. momentum: of the server, for the cosine.
+  None: no limit.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36)[0].compressor
@@ -103,7 +102,7 @@ def advise_gradients(
       checks.at_least(name, checks.count(name, size), 4)
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
   updates = np.asarray(flat(grads))
-  choices = _candidates(updates, uplink_bytes, downlink_bytes, momentum)
+  choices = _candidates(updates, uplink_bytes, downlink_bytes)
   order = lambda c: (-round(c.cosine, 2), c.up + c.down)
   return sorted(_worthwhile(choices), key=order)
 
@@ -116,7 +115,7 @@ def choices_table(choices: list[Choice]) -> str:
   return markdown.table(Choice._fields, lines, left=3)
 
 
-def _candidates(updates, uplink_bytes, downlink_bytes, momentum):
+def _candidates(updates, uplink_bytes, downlink_bytes):
   """Return tables and coded updates that use the budgets in full."""
   d, choices = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
@@ -132,7 +131,7 @@ def _candidates(updates, uplink_bytes, downlink_bytes, momentum):
         noise += float((norms * omegas).sum() * d / size)
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
-    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha, momentum)
+    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha)
     choices.append(Choice(op, codec, back, *sent, alpha, cosine))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):
