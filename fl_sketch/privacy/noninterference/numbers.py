@@ -138,12 +138,14 @@ def _moved(eqn, n, places) -> Where | None:
   """Follow axes of an argument to a result; None: not all of them."""
   rule, out = rows.RULES.get(eqn.primitive.name), set()
   ndim = getattr(eqn.invars[n].aval, 'ndim', 0)
+  if rule is None:
+    return None
   for place in places:
     if not isinstance(place, int):
       out.add(place)
     elif place >= ndim:  # an unknown number varies along any axis
       continue
-    elif rule is None or (axes := rule(eqn, n, (place,))) is None:
+    elif (axes := rule(eqn, n, (place,))) is None:
       return None
     else:
       out |= {*axes}

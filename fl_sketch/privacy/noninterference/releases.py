@@ -116,12 +116,13 @@ class Proof(TypedWalk):
     return [values[0]._replace(number=self.number(eqn, 0, values))]
 
   def _by_client(self, eqn, values):
-    (value,), axis = values, eqn.params['axis']
+    (value,), axis = values, eqn.params['row_axis']
     if value.rows is None:
       return values
-    span, axes = value.rows.span, () if axis is None else (axis,)
-    if axes and span is None:
-      span = 0, eqn.invars[0].aval.shape[axis]
+    span, axes = value.rows.span, ()
+    if axis is not None:
+      axes = (axis + len(self._batched(eqn, 0)),)
+      span = span or (0, eqn.invars[0].aval.shape[axes[0]])
     found = rows.Rows(axes, span, value.rows.loops, True, not axes)
     return [value._replace(rows=found)]
 
