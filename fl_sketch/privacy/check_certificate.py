@@ -336,6 +336,8 @@ class Walk:
     self.kinds, self.hyper = certificate['kinds'], certificate['hyper']
     self.variables, self.unit = certificate['variables'], certificate['unit']
     self.notes: list[Any] = []  # (what, of which)
+    apart = self.unit == 'client' and certificate['trust'] != 'central'
+    self.places = {'round', 0} if apart else {'round'}  # noise depends on them
     self.table, self.scans, self.clients = {}, {}, ()
     self.shards = 0
     self.scans_rounds = len(shapes(certificate)['cohort.ids']) > 1
@@ -735,7 +737,7 @@ class Walk:
       else:
         self.notes.append(('release', self.release(eqn, parts)))
     for key, leaf, fresh in {x.noise for x in parts if x and x.noise}:
-      places = {x for x, n in self.scans.items() if n != 1} | {'round'}
+      places = {x for x, n in self.scans.items() if n != 1} | self.places
       once = (key, leaf) not in self.found('noise') and fresh
       if not (key.secret and places <= key.fresh and once):
         self.leak(eqn, f'noise is not secret, or used again: {key.text()}')

@@ -2,20 +2,20 @@
 
 import inspect
 import re
-import types
 
 import cases
 import clean_programs as clean
-from fl_sketch import rounds, runs
+from fl_sketch import runs
 from fl_sketch.privacy import noninterference
 from fl_sketch.utils import plugins
-import link_leaks
-import numpy as np
-import private_cases as private
 import pytest
 import release_leaks
 
-from tests.privacy.test_noninterference import check as check_round, refused
+from tests.privacy.test_noninterference import (
+  check as check_round,
+  check_line,
+  refused,
+)
 from tests.runs.training.test_private_runs import PRIVATE
 
 
@@ -28,30 +28,6 @@ def check(fn, outputs='public'):
   return noninterference.check(
     fn, *args, inputs=kinds, outputs=outputs, name='This'
   )
-
-
-def own_lines(fn):
-  """The lines of a program and of the functions of its file that it calls."""
-  todo, found, seen = [fn], set(), set()
-  while todo:
-    part = todo.pop()
-    code = getattr(part, '__code__', part)
-    if not isinstance(code, types.CodeType) or id(part) in seen:
-      continue
-    file = code.co_filename.rpartition('/')[2]
-    if file.endswith('_leaks.py'):
-      seen.add(id(part))
-      todo += code.co_consts
-      todo += [getattr(part, '__globals__', {}).get(x) for x in code.co_names]
-      todo += [x.cell_contents for x in getattr(part, '__closure__', 0) or ()]
-      found |= {f'{file}:{line}' for *_, line in code.co_lines()}
-  return found
-
-
-def check_line(error, *fns):
-  line = re.search(r'\w+\.py:\d+', str(error.value))
-  assert line is not None, error.value
-  assert line[0] in set().union(*map(own_lines, fns)), error.value
 
 
 @pytest.mark.representatives(
@@ -70,24 +46,6 @@ def test_a_leaking_function_is_refused_with_its_line(name):
   with refused(match) as error:
     check(fn, outputs)
   check_line(error, fn)
-
-
-@pytest.mark.representatives(
-  'N1-broadcast_sum', 'N1-announced_count', 'N2-run', 'N2-by_hand',
-  'N3-fifty', 'N3-arrays', 'N4-mean_norm', 'N5-centred', 'N6-times_100',
-  'N6-selected',
-)  # fmt: skip
-@pytest.mark.parametrize('name', link_leaks.LINKS)
-def test_a_leaking_uplink_is_refused_with_its_line(name):
-  """Catches what is announced or released by hand, and passes in a round."""
-  fn, match = link_leaks.LINKS[name]
-  zeros = {'w': np.zeros((4, 4, 2), 'f'), 'b': np.zeros((4, 2), 'f')}
-  ids = np.arange(4, dtype=np.int32)
-  cohort = rounds.Cohort(ids, np.ones(4, 'f'), zeros)
-  with refused(match) as error:
-    check_round(lambda hp: link_leaks.make(name, hp), private.HP, cohort)
-  methods = [getattr(x, 'fget', x) for x in vars(link_leaks.Uplink).values()]
-  check_line(error, fn, link_leaks.make, *methods)
 
 
 @pytest.mark.representatives(
