@@ -16,7 +16,7 @@ from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.runs import config as config_lib
 from fl_sketch.runs.build import OwnProblem, build
 from fl_sketch.runs.method import algorithm_options
-from fl_sketch.utils import checks, markdown, registry
+from fl_sketch.utils import checks, registry
 from fl_sketch.utils.types import Tree
 import jax
 from jax.flatten_util import ravel_pytree
@@ -105,14 +105,6 @@ def advise_gradients(
   choices = _candidates(updates, uplink_bytes, downlink_bytes)
   order = lambda c: (-round(c.cosine, 2), c.up + c.down)
   return sorted(_worthwhile(choices), key=order)
-
-
-def choices_table(choices: list[Choice]) -> str:
-  """Write choices as a Markdown table."""
-  formats = '', '', '', ',', ',', '.3g', '.3g'
-  cell = lambda x, form: '' if x is None else format(x, form)
-  lines = [map(cell, choice, formats) for choice in choices]
-  return markdown.table(Choice._fields, lines, left=3)
 
 
 def _candidates(updates, uplink_bytes, downlink_bytes):
