@@ -26,7 +26,7 @@ def compute_epsilon(
 
   An upper bound, rounding included, and exact for full participation by 'pld';
   infinite without noise, never NaN, and 0 only where the total variation
-  distance allows it. Added releases lower it by at most a relative 1e-7; inside
+  distance allows it. Added releases lower it by at most a relative 1e-5; inside
   an epoch of random allocation 1e-3. A delta of 1 / population or more warns.
 
   Raises UnsupportedAccountingError if there is no valid analysis, or

@@ -33,13 +33,14 @@ _RUNG = 12.0  # between the log deltas of tilts for many epsilons
 _POSITIVE = slice(len(ORDERS) // 2 + 1, None)
 
 
-def chernoff(delta: float, steps: Steps) -> float:
-  """Return an upper bound of epsilon at `delta`, valid but loose.
+def chernoff(delta: float, steps: Steps) -> tuple[float, float]:
+  """Return a loose upper bound of epsilon at `delta`, and the order it is of.
 
   By moments of the privacy loss; a further step never lowers it.
   """
   bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
-  return float(np.min(bounds))
+  best = int(np.argmin(bounds))
+  return float(bounds[best]), float(ORDERS[_POSITIVE][best])
 
 
 @dataclasses.dataclass(frozen=True)
