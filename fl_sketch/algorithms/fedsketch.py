@@ -195,16 +195,16 @@ def fedsketchgate(
   \frac\beta{\eta\tau}(D(\bar S) - D(S_j))`, with D the mean over the rows of
   the table that :math:`\Phi` may read by the median (the sketch's
   `linear_reader`). A linear D keeps :math:`\sum_j c_j = 0`, hence the fixed
-  point is the optimum of :math:`\sum_j f_j` whatever their heterogeneity. Every
-  client takes part in every round, with equal weights.
+  point is the optimum of :math:`\sum_j f_j`. All clients take part in every
+  round, with equal weights.
 
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
       Phi, or any operator that is linear or has a `linear_reader`.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
-    printed: the paper's own update of c_j: D is the sketch's desketch, the
-      median, and the factor 1 / tau, whatever the ``control_gain``.
+    printed: the paper's update of c_j: D is the sketch's desketch, the median,
+      and the factor 1 / tau, whatever the ``control_gain``.
     privacy: bounds and noise on every uplink; it makes all c_j drift equally.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m.
@@ -212,9 +212,6 @@ def fedsketchgate(
   Departures: the paper prints no factor 1 / eta, and the median as D, under
   which :math:`\sum_j c_j` drifts and the iterates stall. Phi is read before
   c_j. Our gain is that of DIANA (Mishchenko et al., arXiv:1901.09269).
-
-  Raises ValueError if the sketch is not linear and has no linear reader, or, in
-  a round, the cohort is partial.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.
   """
@@ -256,7 +253,6 @@ def fedsketchgate(
 
 
 def _mean(tables, params, *, comm, means, **extra):
-  """Clients' tables -> (their mean, the bill)."""
   mean, up = means[0](tables, comm=comm, **extra)
   mean = comm.announce(mean)
   return mean, comms.total_bill([up, comms.bill(down=comms.nbytes(mean))])

@@ -92,8 +92,6 @@ def ferret(
 
 
 def _read(size) -> chain.Link:
-  """Broadcast -> estimate of the mean update, by the sizes of this round."""
-
   def init(params):
     dims = _dimensions(params)
     return {'sizes': allocate(dims, dims, size)}

@@ -52,7 +52,7 @@ def fetchsgd(
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``, large enough for k.
     k: coordinates of a step.
-    momentum: 0 is none.
+    momentum: rho; 0 is none.
     error_update: 'subtract' is the paper's :math:`E - \mathrm{CS}(\Delta)`;
       'zero' empties every cell that :math:`\mathrm{CS}(\Delta)` hits, as the
       authors' code does, and is stable at larger rates.
@@ -142,9 +142,8 @@ def sketched_sgd(
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: coordinates of a step; a ValueError if the model has fewer.
-    candidates: P, the number of candidates in units of k.
-    momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 at the
-      coordinates of the step (momentum factor masking); 0 is none.
+    candidates: P, in units of k.
+    momentum: rho of :math:`u_i \leftarrow \rho u_i + g_i` on a client.
 
   Symbols: server_lr eta; candidates P; g_i a gradient.
 

@@ -69,17 +69,15 @@ def decentralised(
   exact average of a tree all-reduce, or :math:`W^q`, q steps of gossip with
   Metropolis weights W. The parameters of the run are the mean of all
   :math:`w_i`. Every client takes part in every round, with equal weights; a
-  rejected client sends zeros and keeps its model. The uplink is the mean of the
-  bytes that clients send: a tree of n clients carries :math:`2 (n - 1)` tables,
-  and each step of gossip two over each edge.
+  rejected one sends zeros and keeps its model. The uplink is the mean of what
+  clients send: 2 (n - 1) tables in a tree, two over each edge a gossip step.
 
   Options:
     sketch: a linear operator whose table is one array.
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
-    population: clients in total, as many as the graph has.
     gossip_steps: q; None: a tree all-reduce.
 
-  Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R.
+  Symbols: those of `iterative_sketching`.
 
   Departures: the paper has one sentence on it, and names flooding, which
   carries up to N tables over each edge.
@@ -127,7 +125,6 @@ def _tree_mean(n) -> chain.Link:
 
 
 def _gossip(op, server_lr, matrix, messages) -> chain.Link:
-  """Tables -> mean of the clients' averages; updates each client's offset."""
   mixing, n = np.asarray(matrix, np.float32), len(matrix)
 
   def init(params):

@@ -129,10 +129,9 @@ def marina(
 ) -> Algorithm:
   r"""A gradient estimate, updated by compressed changes of the gradient.
 
-  With probability p all clients send :math:`\nabla f_i(x^+)`, else
+  With probability p all clients send :math:`\nabla f_i(x^+)`, else independent
   :math:`Q_i(\nabla f_i(x^+) - \nabla f_i(x))` on the same batches, and :math:`g
-  \leftarrow g + \frac1n \sum_i Q_i`; :math:`x \leftarrow x - \gamma g`. The
-  coin is the same for all, the :math:`Q_i` are independent.
+  \leftarrow g + \frac1n \sum_i Q_i`; :math:`x \leftarrow x - \gamma g`.
 
   Options:
     codec: unbiased, else a ValueError.

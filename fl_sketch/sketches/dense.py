@@ -55,8 +55,7 @@ class DenseSketch(base.SizedSketch):
 class gaussian(DenseSketch):
   r"""Sketch by independent normal entries, :math:`R_{ij} \sim N(0, 1 / b)`.
 
-  Definition D.2 of Song et al., with b = `size`. An entry is the normal
-  quantile of 23 hashed bits, up to 5.3 standard deviations.
+  Definition D.2 of Song et al., with b = `size` and `hashing.normal`.
 
   Guarantees, for words that are independent (`hashing.word`):
     second moment: E||desketch(sketch(x))||^2 = (1 + (d + 1) / b) ||x||^2.

@@ -57,12 +57,12 @@ class block_srht(base.SizedSketch):
   r"""Subsample Hadamard transforms of blocks of coordinates with random signs.
 
   :math:`R = \sqrt{d / b}\, S H D` with b = `size`, D random signs, H orthogonal
-  and S rows drawn without replacement. Nothing is padded. Let m be the largest
-  power of two up to `block` and d. Coordinate i of the first m floor(d / m) is
-  in block i mod floor(d / m), and each block is transformed. Where m does not
-  divide d, the last m coordinates are first transformed with other signs, which
-  mixes the rest with the blocks. The same random rows of all blocks are kept,
-  and of one row those of neighbouring blocks from a random one on.
+  and S rows drawn without replacement. Let m be the largest power of two up to
+  `block` and d. Coordinate i of the first m floor(d / m) is in block i mod
+  floor(d / m), and each block is transformed. Where m does not divide d, the
+  last m coordinates are first transformed with other signs, which mixes the
+  rest with the blocks. The same random rows of all blocks are kept, and of one
+  row those of neighbouring blocks from a random one on.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.

@@ -54,8 +54,7 @@ def verify(
   >>> result.ok, result.rows[2].quantity, result.rows[2].exact
   (True, 'second moment, first spike', 4.0)
 
-  Raises ValueError if draws < 100, d < 2, shapes of `op` do not suit each other
-  or it states no properties.
+  Raises ValueError if draws < 100, d < 2, or `op` has odd shapes or properties.
   """
   stated: Any = op.properties
   size = base.dimension(d)
