@@ -36,7 +36,7 @@ def check(fn, outputs='public'):
   'N4-multiplier-count', 'N5-rows-centred', 'N5-rows-carried',
   'N2-steps-sum_of_indices', 'N5-again-repeated', 'N6-sum-weighted',
   'N6-sum-twice', 'N6-sum-halves', 'N6-noise-masked',
-  'N6-noise-one_repeated', 'N7-rows-reversed', 'N7-rows-attention',
+  'N6-noise-one_number', 'N7-rows-reversed', 'N7-rows-gram',
   'N9-rows-key', 'N9-key-one_bit',
 )  # fmt: skip
 @pytest.mark.parametrize('name', release_leaks.CALLS)
@@ -72,9 +72,8 @@ def test_a_clean_function_has_its_releases(name):
 
 
 @pytest.mark.representatives(
-  'plain', 'two_means', 'kept_error', 'over_realised_cohort', 'quantile',
-  'samples',
-)  # fmt: skip
+  'plain', 'two_means', 'kept_error', 'over_realised_cohort'
+)
 @pytest.mark.parametrize('name', clean.ROUNDS)
 def test_a_clean_round_has_its_releases(name):
   """Catches models, bounds and trusts that the walk refuses."""
@@ -82,7 +81,7 @@ def test_a_clean_round_has_its_releases(name):
   cohort = cases.cohorts_of(made.make)(0)
   if made.batches is not None:
     cohort = cohort._replace(batches=made.batches)
-  args = made.make, cases.HP, cohort, made.params, made.unit
+  args = made.make, cases.HP, cohort, made.params
   assert check_round(*args, trust=made.trust) == made.releases
 
 
