@@ -88,7 +88,6 @@ def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
 
 
 def _rows(partition, ids):
-  """Ids int64[C], and first sample and size of each client, int64[C, 1]."""
   ids = np.asarray(ids, np.int64)
   start = partition.offsets[ids]
   size = partition.offsets[np.minimum(ids + 1, partition.population)] - start
@@ -111,7 +110,6 @@ def _mask(state, size, length):
 
 
 def _poisson(seed, round, ids, size, shape, batch_size):
-  """Poisson batches: positions of the samples drawn, ascending, then -1."""
   within = np.full(shape, -1)
   for row, client, held in zip(within, ids.flat, size.flat, strict=True):
     if not held:

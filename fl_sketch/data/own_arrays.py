@@ -49,7 +49,7 @@ def read(who: str, data: Any) -> Arrays:
 def check(
   clients: Mapping[Any, Arrays], test: Arrays, label: str | None = None
 ):
-  """Raise ValueError unless clients have arrays of numbers like the test's.
+  """Check that clients have numbers like the test's.
 
   With a label, columns beside it may be integers in places.
   """

@@ -238,7 +238,6 @@ def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
 
 
 def _fill_up(owner: np.ndarray, population: int, rng) -> None:
-  """Move a sample of the largest client to each without any, in place."""
   sizes = np.bincount(owner, minlength=population)
   empty = np.flatnonzero(sizes == 0)
   if not len(empty):

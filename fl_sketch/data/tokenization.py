@@ -58,10 +58,7 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 
 
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
-  """Train a WordPiece vocabulary of at most `size` >= 100 tokens.
-
-  Source: Wu et al., arXiv:1609.08144.
-  """
+  """Train a WordPiece vocabulary of `size` >= 100 tokens: arXiv:1609.08144."""
   # The library breaks ties by a hash map: letters are numbered before training
   # and the vocabulary is sorted after it.
   with extras.needed('text'):

@@ -185,7 +185,7 @@ def make(
 
   The model is of any library, see `as_model`; `mean` and `std` are of
   `preprocess`; the kind is one of `names()`, or such a function.
-  Returns (params, batch, key=None) -> f32[], which draws nothing without a key;
+  Returns (params, batch, key=None) -> f32[], which draws nothing without a key,
   and (params, batch) -> sums and 'count'.
   """
   apply, values = as_model(model).apply, kind_of(kind)
