@@ -61,7 +61,7 @@ def diffsketch(
   \sigma z_j))`
 
   Options:
-    sketch: ``sketches.count_sketch(rows, cols)``.
+    sketch: as of `fedsketch_privix`.
     noise_stddev: of a client's noise on each coordinate; None: no noise.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest. server_lr is not read.

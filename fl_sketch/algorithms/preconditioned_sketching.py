@@ -71,7 +71,6 @@ def preconditioned_sketching(
   v with the mean table. Before that q is 1.
 
   Options:
-    sketch: a linear operator whose desketch is its adjoint.
     every: rounds from one exchange of factors to the next.
     keep: weight of the old factors.
     damping: :math:`\lambda`, in units of the mean of v over all coordinates.

@@ -93,7 +93,6 @@ def private_iterative_sketching(
     local: work of your own must have the guarantee of `local.private_sgd`, and
       draw noise from its key.
     clip_norm: bounds the gradient of a sample.
-    sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
 
   Symbols: those of `iterative_sketching`; clip_norm l_c; noise_multiplier

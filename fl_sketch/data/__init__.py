@@ -54,11 +54,11 @@ def from_clients(
   there is one. Raises ValueError for no client, or one without samples, with
   other arrays than the test, or without numbers.
   """
-  if not isinstance(clients, Mapping):
-    clients = dict(enumerate(clients))
-  if not clients:
+  is_named = isinstance(clients, Mapping)
+  given = clients.items() if is_named else enumerate(clients)
+  parts = {k: own_arrays.read(f'client {k!r}', x) for k, x in given}
+  if not parts:
     raise ValueError('clients is empty; give the arrays of at least one.')
-  parts = {k: own_arrays.read(f'client {k!r}', x) for k, x in clients.items()}
   test = own_arrays.read('the test', test)
   own_arrays.check(parts, test, label)
   if label is not None:

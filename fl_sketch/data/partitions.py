@@ -202,10 +202,8 @@ def dirichlet(
 ) -> Partition:
   """Split each label over the clients in Dirichlet(alpha) proportions.
 
-  Random samples of the largest clients move to those without any: the usual
-  code draws again, which never ends for many clients.
-
-  Source: Yurochkin et al., ICML 2019.
+  Random samples of the largest clients move to those without any. Source:
+  Yurochkin et al., ICML 2019.
   """
   owner = np.empty(len(labels), np.int64)
   for label in np.unique(labels):

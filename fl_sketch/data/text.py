@@ -120,7 +120,7 @@ def sst2(
   return data._replace(name='sst2', vocabulary=size)
 
 
-def _numbers(labels) -> dict[str, int]:
+def _numbers(labels) -> dict[str, int]:  # of classes
   classes = {*labels}
   integers = all(label.isdecimal() for label in classes)
   order = sorted(classes, key=int if integers else None)

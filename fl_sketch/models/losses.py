@@ -24,8 +24,7 @@ import jax.numpy as jnp
 import optax
 
 REGISTRY = registry.Registry('loss', leading=2)
-register, describe = REGISTRY.register, REGISTRY.describe
-names = REGISTRY.names
+names, register, describe = REGISTRY.names, REGISTRY.register, REGISTRY.describe
 Kind = Callable[[jax.Array, Batch], Mapping[str, jax.Array]]
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
 MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]
