@@ -72,11 +72,6 @@ def tripled(x):
 tripled.defvjp(lambda x: (3 * x, None), lambda _, dx: (3 * dx,))
 
 
-def by_scan(u):
-  add = lambda carry, _: (carry + u.count, None)
-  return u.w + jax.lax.scan(add, jnp.float32(0), None, length=2)[0]
-
-
 def by_carry(u):
   # The data reach what is returned in the second step only.
   later = lambda _, c: (c[0] + c[1], u.count)
@@ -166,14 +161,11 @@ SENT = {
   'plain_mean': (lambda u: u.w + total(u) / 4, W),
   'cond': (lambda u: jax.lax.cond(u.count > 2, lambda: u.w, lambda: -u.w), W),
   'while': (by_loop_length, W),
-  'scan': (by_scan, W),
   'carry': (by_carry, W),
-  'scatter': (lambda u: u.w.at[whole(u), 0].set(1.0), W),
   'gather': (lambda u: u.w[whole(u)][None], W),
   'custom_jvp': (lambda u: u.w + jax.nn.relu(total(u)), W),
   'custom_vjp': (lambda u: u.w + tripled(total(u)), W),
   'remat': (lambda u: u.w + jax.checkpoint(jnp.sin)(total(u)), W),
-  'jit': (lambda u: jax.jit(jnp.add)(u.w, total(u)), W),
   'callback': (to_callback, TO_HOST),
   'branch_tells_host': (branch_tells_host, TO_HOST),
   'reference': (by_reference, W),
@@ -183,10 +175,8 @@ SENT = {
 # State of clients that has another client's data.
 ROWS = {
   'rolled_rows': (lambda u: jnp.roll(u.payloads['w'], 1, 0), IN_ROWS),
-  'first_row': (lambda u: u.payloads['w'][:1] + u.rows, IN_ROWS),
   'mean_in_rows': (lambda u: u.rows + u.payloads['w'].mean(0)[None], IN_ROWS),
   'total_in_rows': (lambda u: u.rows + total(u)[None], IN_ROWS),
-  'gathered_rows': (lambda u: u.payloads['w'][u.extra['ids'] % 2], IN_ROWS),
   'gram_rows': (lambda u: jnp.einsum(
     'iab,jab,jkl->ikl', u.rows, u.rows, u.rows), IN_ROWS),
 }  # fmt: skip
@@ -199,7 +189,6 @@ SUMMED = {
   'N1-announced_sum': (lambda u: announced(u, u.sum), ANNOUNCED),
   'N1-announced_count': (lambda u: announced(u, u.count), ANNOUNCED),
   'N1-broadcast_sum': (lambda u: (u.get(u.sum), u.sum), ANNOUNCED),
-  'N1-broadcast_count': (lambda u: (u.get(u.sum), u.count), ANNOUNCED),
   'N2-run': (lambda u: u.get(u.sum, u.extra['noise'].run), EVERY),
   'N2-round_0': (lambda u: u.get(u.sum, u.key(0)), EVERY),
   'N2-pairs': (lambda u: u.get(u.sum, u.key(u.round // 2)), EVERY),
