@@ -237,16 +237,20 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
 
 
 @pytest.mark.usefixtures('own_parts')
-def test_a_declared_value_is_public_for_its_reason(tmp_path):
-  """Catches a declaration that the statement of the run leaves out."""
+def test_what_is_declared_or_closed_over_stands_in_the_statement(tmp_path):
+  """Catches a declaration, or clients' data in a closure (N10), left out."""
   told = "noninterference.trust(comm.total(weight), 'Cohorts are public.')"
   text = REALISED.replace('comm.total(weight)', told)
-  head = 'from fl_sketch.privacy import noninterference\n'
-  (tmp_path / 'own.py').write_text(head + text.lstrip())
+  text = text.replace('* factor', '* factor * jax.numpy.asarray(ALL).mean()')
+  head = 'import numpy as np\nfrom fl_sketch.privacy import noninterference\n'
+  array = '\n\nALL = np.ones((40, 3), np.float32)\n\n\n@'
+  own = head + text.lstrip().replace('\n\n\n@', array)
+  (tmp_path / 'own.py').write_text(own)
   plugins.load(str(tmp_path / 'own.py'))
   exp = runs.build(PRIVATE | {'algorithm': 'realised'})
-  last = exp.guarantee.statement.caveats[-1]
-  assert last == 'Declared, not proved: Cohorts are public. (own.py:17).'
+  *_, declared, closed = exp.guarantee.statement.caveats
+  assert declared == 'Declared, not proved: Cohorts are public. (own.py:20).'
+  assert re.search(r'closes over .*float32.*40, ?3', closed), closed
 
 
 def test_a_mark_of_other_code_is_refused():

@@ -1,13 +1,10 @@
 """What a private program releases: refused by list, or counted."""
 
 import inspect
-import re
 
 import cases
 import clean_programs as clean
-from fl_sketch import runs
 from fl_sketch.privacy import noninterference
-from fl_sketch.utils import plugins
 import pytest
 import release_leaks
 
@@ -16,7 +13,6 @@ from tests.privacy.test_noninterference import (
   check_line,
   refused,
 )
-from tests.runs.training.test_private_runs import PRIVATE
 
 
 def check(fn, outputs='public'):
@@ -83,40 +79,3 @@ def test_a_clean_round_has_its_releases(name):
     cohort = cohort._replace(batches=made.batches)
   args = made.make, cases.HP, cohort, made.params
   assert check_round(*args, trust=made.trust) == made.releases
-
-
-CLOSED = """
-from fl_sketch import algorithms
-from fl_sketch.privacy.mechanisms import private_mean
-from fl_sketch.rounds import federated, transforms
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-
-EVERYBODY = np.ones((40, 3), np.float32)
-
-
-@algorithms.register
-def closed(task, hp, *, privacy: private_mean.PrivateMean):
-  '''Local work that reads an array of all clients.'''
-  steps = task.steps(hp)
-
-  def work(*args):
-    moved, metrics = steps(*args)
-    center = jnp.asarray(EVERYBODY).mean()
-    return jax.tree.map(lambda x: x - center, moved), metrics
-
-  down = transforms.broadcast()
-  return federated(work, privacy.uplink(), down, optax.scale(-1.0))
-"""
-
-
-@pytest.mark.usefixtures('own_parts')
-def test_arrays_that_a_program_closes_over_are_named(tmp_path):
-  """Catches clients' data in a closure (N10) that no statement mentions."""
-  (tmp_path / 'closed.py').write_text(CLOSED)
-  plugins.load(str(tmp_path / 'closed.py'))
-  exp = runs.build(PRIVATE | {'algorithm': 'closed'})
-  caveats = ' '.join(exp.guarantee.statement.caveats)
-  assert re.search(r'closes over .*float32.*40, ?3', caveats), caveats
