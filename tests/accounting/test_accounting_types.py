@@ -140,7 +140,6 @@ QUESTIONS = {
   ],
   'epsilon': [
     lambda e: ref.delta_of(ONE, e),
-    lambda e: accounting.gaussian_delta(1.0, e),
     lambda e: accounting.gaussian_noise_multiplier(e, 1e-5),
     lambda e: accounting.parallel_composition([1.0, e, -INF]),
     lambda e: calibrate_noise_multiplier(**GOAL | {'epsilon': e}),
