@@ -105,14 +105,10 @@ def test_too_few_bytes_are_refused(drawn):
     assert max(c.up for c in choices) == budget
 
 
-def test_clients_that_send_no_updates_are_refused():
-  """Catches advice on the updates of SGD, of which such a config sends none."""
+def test_clients_that_send_updates_are_advised_and_no_others():
+  """Catches updates of SGD for slopes, and a state of local work refused."""
   with pytest.raises(ValueError, match='decomfl'):
     advise(132, None, fields=CONFIG | {'algorithm': 'decomfl'})
-
-
-def test_clients_that_keep_an_optimizer_are_advised():
-  """Catches DiLoCo, whose local work has a state that begins anew, refused."""
   adamw = {'kind': 'adamw', 'keep_state': True}
   assert advise(132, None, fields=CONFIG | {'local_optimizer': adamw})
 
