@@ -100,7 +100,8 @@ class count_sketch(base.VectorSketch):
   The median is what FedSKETCH (arXiv:2008.04975) calls PRIVIX. Buckets are
   pairwise independent (`hashing.kwise`), signs of `hashing.word`.
 
-  Guarantees, for independent signs: unbiased, and with 'mean'
+  Guarantees, for independent signs; all but the first with 'mean':
+    unbiased.
     linear, and adjoint: <sketch x, y> = rows <x, desketch y>.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / (rows cols))
       ||x||^2.

@@ -30,7 +30,7 @@ class layerwise(base.Sketch):
   A leaf with b_l >= d_l, or whose table would not be smaller than itself, is
   sent raw; a rule gives its excess to the other leaves.
 
-  Guarantees: those of the leaves' operators, with
+  Guarantees, as of the leaves' operators:
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
       with alpha_l = 0 for raw leaves, so that alpha = max_l alpha_l.
     coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l.
