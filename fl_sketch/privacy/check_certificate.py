@@ -440,7 +440,9 @@ class Walk:
       self.moved(eqn, n, x.varies) for n, x in enumerate(args)
     ]
     varies = axes.union(*(x.varies - ANY_AXIS for x in args))
-    if args and None not in moved:
+    # Equal entries stay equal; others, such as a sum of 1s so far, do not.
+    even = name in ELEMENTWISE or name in REDUCTIONS or name in CHOICES
+    if even and name != 'pad' and None not in moved:
       varies = NONE.union(*moved)
     if name == 'iota':
       fresh = frozenset({eqn.params['dimension']})
@@ -592,8 +594,8 @@ class Walk:
           fresh = {eqn.path} | (starts[n] if own else NONE)
           args = (), frozenset(fresh), starts[n]
           number = self.number('counter', place(n), *args)
-        elif x.number is not number:
-          number = self.number('carry', (*place(n), 'any'), (), varies=varies)
+        elif number.op == 'counter':  # it is none in other steps
+          number = self.number('carry', place(n), (), varies=varies)
         if over:
           x = x._replace(part=in_loops(x.part, earlier))
           if isinstance(x.data, Rows) and eqn.path in x.data.loops:

@@ -148,6 +148,9 @@ EVERY_STEP = {
   'half_index': lambda x, key: scan(lambda i: add(fold(key, i // 2), i * x)),
   'inner_index': lambda x, key: scan(
     lambda a: scan(lambda i: add(fold(key, i), a * x))),
+  'equal_indices': lambda w, x, key: lax.scan(
+    lambda c, i: (c + add(fold(key, i), x), None), w,
+    jnp.arange(3) - jnp.cumsum(jnp.ones(3, int)))[0],
   'sum_of_indices': lambda x, key: scan(
     lambda a: scan(lambda i: add(fold(key, a + i), a * x))),
   'zipped': lambda x, key: scan(
