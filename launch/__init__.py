@@ -133,10 +133,7 @@ def begin(argv):
   if 'compilation_cache' in flags.FLAGS and flags.FLAGS.compilation_cache:
     from fl_sketch.runs import devices
 
-    if (new := devices.cache_programs()) is not None:
-      progress.note(
-        f'{new} keeps compiled programs; --compilation_cache=false keeps none.'
-      )
+    devices.cache_programs()
 
 
 def check_folders():

@@ -3,9 +3,8 @@
   fl-sketch account CONFIG [--workdir=DIR] [--audit=canaries|one_run]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
-rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
-positives at each false-positive rate) into a workdir. --audit=canaries attacks
-the mechanism by many rounds of the config's algorithm on a small model.
+rounds; writes privacy.json into a workdir. --audit=canaries attacks the
+mechanism by many rounds of the config's algorithm on a small model.
 --audit=one_run trains the config once with --canaries=1000 canary clients in
 its population.
 """
@@ -14,8 +13,8 @@ import pathlib
 
 from fl_sketch import runs
 from fl_sketch.accounting import types
-from fl_sketch.runs import audit, config, devices, one_run_audit, privacy_report
-from fl_sketch.utils import extras, files
+from fl_sketch.runs import audit, config, devices, one_run_audit
+from fl_sketch.utils import files
 import numpy as np
 
 from . import begin, configs, define, define_folders
@@ -44,16 +43,12 @@ def main(argv):
   epsilons = dict(zip(counts, guarantee.epsilons(counts), strict=True))
   print(guarantee.statement.sentence())
   noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
-  if guarantee.noise_scale != 1:
-    noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
   print(f'{noise}\n\nrounds  epsilon at delta {guarantee.statement.delta:g}')
   print(*(f'{r:6d}  {e:.4f}' for r, e in epsilons.items()), sep='\n')
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.write(folder / 'privacy.json', report)
-    with extras.optional_figures():
-      privacy_report.draw(guarantee, epsilons, folder)
   if _FLAGS.audit is None:
     return
   if _FLAGS.audit == 'canaries':

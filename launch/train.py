@@ -5,24 +5,16 @@
 Started again with the same workdir it resumes from its last checkpoint; of a
 finished run it only compares config, model and data, unless there are more
 rounds. On Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75.
---log_to=tensorboard,wandb writes its metrics for these as well. For several
-processes start the same command in each: by Slurm, Open MPI or Kubernetes, or
-with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ... N-1.
+For several processes start the same command in each: by Slurm, Open MPI or
+Kubernetes, or with --coordinator=HOST:PORT, --num_processes=N and
+--process_id=0 ... N-1.
 """
 
 import sys
 
 from fl_sketch import runs
 from fl_sketch.rounds import peers
-from fl_sketch.runs import (
-  compare,
-  compression,
-  config as config_lib,
-  devices,
-  plan as plan_lib,
-  saved_params,
-  sinks,
-)
+from fl_sketch.runs import compare, devices, plan as plan_lib, saved_params
 import jax
 
 from . import QUIET, begin, configs, define, define_folders, errors
@@ -39,9 +31,6 @@ _FLAGS = define(
   init_from=(str, 'Folder of a run, or its best/, whose parameters start.'),
   baseline=(False, 'Train the dense twin, too, in WORKDIR/dense; draw both.'),
   plan=(False, 'Print memory, bytes and time; exit.'),
-  advise=(int, 'Compare compressors for so many uplink bytes, then exit.', 4),
-  advise_down=(int, 'The same for so many downlink bytes, or for both.', 4),
-  log_to=([], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'),
   quiet=QUIET,
 )
 
@@ -57,9 +46,6 @@ def main(argv):
       coordinator=_FLAGS.coordinator, num_processes=_FLAGS.num_processes,
       process_id=_FLAGS.process_id, deterministic=_FLAGS.deterministic,
     )  # fmt: skip
-  if not {_FLAGS.advise, _FLAGS.advise_down} <= {None}:
-    _advise()
-    return
   fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
   exp = runs.build(fields, _FLAGS.data_dir)
   if _FLAGS.baseline:
@@ -70,11 +56,10 @@ def main(argv):
   try:
     exp = saved_params.begun(exp, folder, _FLAGS.init_from)
     more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
-    with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
-      private = exp.guarantee if jax.process_index() == 0 else None
-      if private is not None and not _FLAGS.quiet:
-        print(private.statement.headline(), flush=True)
-      result = runs.train(exp, folder, on_row=on_row, **more)
+    private = exp.guarantee if jax.process_index() == 0 else None
+    if private is not None and not _FLAGS.quiet:
+      print(private.statement.headline(), flush=True)
+    result = runs.train(exp, folder, **more)
   except (jax.errors.JaxRuntimeError, peers.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise
@@ -87,11 +72,3 @@ def main(argv):
     sys.exit(errors.STOPPED)
   if _FLAGS.baseline:
     print(compare.train_twin(exp.config, folder, _FLAGS.data_dir), end='')
-
-
-def _advise():
-  up, down, data = _FLAGS.advise, _FLAGS.advise_down, _FLAGS.data_dir
-  c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
-  choices = compression.advise_compression(c, up, data, downlink_bytes=down)
-  print(compression.choices_table(choices))
-  print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')

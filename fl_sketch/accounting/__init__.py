@@ -13,7 +13,6 @@ from fl_sketch.accounting.epsilon import (
   parallel_composition,
 )
 from fl_sketch.accounting.gaussian import (
-  gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
 )
@@ -31,6 +30,6 @@ __all__ = [
   'compute_epsilon', 'calibrate_noise_multiplier', 'GaussianMechanism',
   'Sampling', 'Adjacency', 'compose', 'ComposedMechanism',
   'parallel_composition', 'compute_delta', 'epsilon_curve', 'gaussian_epsilon',
-  'gaussian_delta', 'gaussian_noise_multiplier', 'PrivacyStatement',
+  'gaussian_noise_multiplier', 'PrivacyStatement',
   'CalibrationError', 'UnsupportedAccountingError',
 ]  # fmt: skip

@@ -26,7 +26,7 @@ def compute_epsilon(
 
   An upper bound, rounding included, and exact for full participation by 'pld';
   infinite without noise, never NaN, and 0 only where the total variation
-  distance allows it. Added releases lower it by at most a relative 1e-7; inside
+  distance allows it. Added releases lower it by at most a relative 1e-5; inside
   an epoch of random allocation 1e-3. A delta of 1 / population or more warns.
 
   Raises UnsupportedAccountingError if there is no valid analysis, or
@@ -73,11 +73,9 @@ def epsilon_curve(
   >>> [round(e, 2) for e in epsilon_curve(m, [1, 100], delta=1e-5)]
   [0.34, 4.38]
   """
-  lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
-  return [
-    compute_epsilon(length, delta=delta, accountant=accountant)
-    for length in lengths
-  ]
+  spec = {'delta': delta, 'accountant': accountant}
+  at = functools.partial(dataclasses.replace, mechanism)
+  return [compute_epsilon(at(steps=count), **spec) for count in steps]
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:

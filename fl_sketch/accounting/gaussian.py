@@ -14,33 +14,20 @@ import scipy  # its packages load on first use
 _SAFE = 1e-10  # relative, on the safe side of a root
 
 
-def gaussian_delta(
-  noise_multiplier: float, epsilon: float, steps: int = 1
-) -> float:
-  """Return the least delta of full participation.
-
-  Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) with
-  m = sqrt(steps) / noise_multiplier, the stddev of the noise / sensitivity; 1
-  without noise. Epsilon is >= 0; at 0 this is the total variation distance.
-
-  >>> round(gaussian_delta(1.0, epsilon=1.0), 4)
-  0.1269
-  """
-  distance = _distance(noise_multiplier, steps)
-  return delta_at(distance, checks.at_least('epsilon', epsilon, 0))
-
-
 def gaussian_epsilon(
   noise_multiplier: float, delta: float, steps: int = 1
 ) -> float:
   """Return the least epsilon of full participation; inf without noise.
 
-  Arguments as of `gaussian_delta`, with delta in (0, 1).
+  The root of delta = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m)
+  with m = sqrt(steps) / noise_multiplier, the noise as stddev / sensitivity.
 
   >>> round(gaussian_epsilon(21.915, delta=1e-6, steps=500), 3)
   5.0
   """
-  distance = _distance(noise_multiplier, steps)
+  noise = checks.at_least('noise_multiplier', noise_multiplier, 0)
+  steps = checks.count('steps', steps)
+  distance = math.sqrt(steps) / noise if noise else math.inf
   return epsilon_at(distance, checks.fraction('delta', delta))
 
 
@@ -95,12 +82,6 @@ def epsilon_at(distance: float, delta: float) -> float:
     return _log_delta(distance, epsilon) - math.log(delta)
 
   return root(gap, 0.0, high) * (1 + _SAFE)
-
-
-def _distance(noise_multiplier: float, steps: int) -> float:
-  noise = checks.at_least('noise_multiplier', noise_multiplier, 0)
-  steps = checks.count('steps', steps)
-  return math.sqrt(steps) / noise if noise else math.inf
 
 
 def _log_delta(distance: float, epsilon: float) -> float:

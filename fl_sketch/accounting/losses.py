@@ -12,21 +12,26 @@ Parts = tuple[types.GaussianMechanism, ...]
 LEAST_NOISE, _HOPELESS = 1e-3, 1e4
 _TYPICAL = 1e-6  # the delta whose epsilon sets the width of cells
 # Cells from 0 to that epsilon: at least, and at most, which is used where the
-# loss of a step spreads over less than _NARROW cells.
-_CELLS, _MOST_CELLS, _NARROW = 2**15, 2**18, 20
+# loss of a step spreads over less than _NARROW cells, or rounding to cells
+# would cost more than _COST of that epsilon.
+_CELLS, _MOST_CELLS, _NARROW, _COST = 2**15, 2**18, 20, 1e-6
 
 
 def composition(parts: Parts) -> Composition | None:
   """Return the curve of a composition; None if epsilon is past 1e4."""
   orders = _orders(parts)
-  epsilon = _chernoff(orders, _TYPICAL)
-  if math.isinf(epsilon):
+  epsilon, s = max(chernoff(_TYPICAL, steps) for steps in orders)
+  if epsilon >= _HOPELESS:
     return None
   # Rounding the losses of T releases to multiples of h costs epsilon about
-  # T h^2 (s + 1) / 12, s the order of Chernoff's bound. h is a power of two and
-  # does not fall as releases are added, so that none makes a bound smaller.
-  narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
-  width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
+  # T h^2 (s + 1) / 12, and the bound of float64's T spread 2^-40 / h. h is a
+  # power of two; where it falls, an added release may lower epsilon by _COST.
+  times = sum(count for _, count in orders[0])
+  spread = max(step_losses.spread(step) for step, _ in orders[0])
+  exact = math.sqrt(12 * _COST * epsilon / (times * (s + 1)))
+  exact = max(exact, (2**-37 * spread / (s + 1)) ** (1 / 3))
+  least = max(min(spread / _NARROW, exact), epsilon / _MOST_CELLS)
+  width = min(epsilon / _CELLS, least)
   return Composition(orders, 2.0 ** math.floor(math.log2(width)))
 
 
@@ -34,20 +39,14 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   """Return Chernoff's bound of epsilon, roughly computed; inf past 1e4."""
   if min(map(events.noise_of, parts)) < LEAST_NOISE:
     return math.inf
-  rough = tuple(_as_poisson(events.untruncated(part)) for part in parts)
-  return _chernoff(_orders(rough), delta)
-
-
-def _as_poisson(part: types.GaussianMechanism) -> types.GaussianMechanism:
-  """Return random allocation as Poisson sampling, which costs about as much."""
-  if part.sampling is not types.Sampling.RANDOM_ALLOCATION:
-    return part
-  poisson = types.Sampling.POISSON
-  return dataclasses.replace(part, sampling=poisson, epoch_steps=None)
-
-
-def _chernoff(orders: tuple[Steps, ...], delta: float) -> float:
-  epsilon = max(chernoff(delta, steps) for steps in orders)
+  # Random allocation costs about as much as Poisson sampling.
+  rough = tuple(
+    dataclasses.replace(part, sampling=types.Sampling.POISSON, epoch_steps=None)
+    if part.epoch_steps is not None
+    else part
+    for part in map(events.untruncated, parts)
+  )
+  epsilon, _ = max(chernoff(delta, steps) for steps in _orders(rough))
   return epsilon if epsilon < _HOPELESS else math.inf
 
 

@@ -7,11 +7,8 @@ from typing import Any
 from fl_sketch.accounting import types
 from fl_sketch.utils import checks
 
-NOISE = ('secret', 'reproducible: not private', 'simulated: not private')
-_NOT = {
-  NOISE[1]: 'Not private: noise_seed fixes the noise. With secret noise:',
-  NOISE[2]: 'Not private: its cohort is simulated. A real one would have',
-}
+NOISE = 'secret', 'reproducible: not private'
+_NOT = 'Not private: noise_seed fixes the noise. With secret noise:'
 _TRUST = {
   'central': 'anyone but the trusted server',
   'secure_aggregation': 'anyone who sees only securely aggregated sums',
@@ -65,8 +62,8 @@ class PrivacyStatement:
       f'({self.epsilon:.4g}, {self.delta:.3g})-differential privacy of one '
       f'{part.unit} ({relation}) against {_TRUST[self.trust]}.'
     )
-    if self.noise in _NOT:
-      promise = f'{_NOT[self.noise]} {promise}'
+    if self.noise == NOISE[1]:
+      promise = f'{_NOT} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
     return '\n'.join(filter(None, (self._weakness(), promise)))

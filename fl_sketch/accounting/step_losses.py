@@ -74,7 +74,7 @@ def masses(step: Step, h: float) -> Masses:
     slack = UNIT * units * np.append(tail[:1], tail[:-1])
     delta = p - scaled_q
     fall = delta[:-1] - np.exp(-h) * delta[1:] + slack[:-1] + slack[1:]
-    above[1:] += weight * np.maximum(fall / -np.expm1(-h), 0)
+    above[1:] += weight * np.clip(fall / -np.expm1(-h), 0, 1)
     infinite += 2 * weight * float((p + slack)[-1])
   above[0] = 1.0
   above = np.minimum(np.maximum.accumulate(above[::-1])[::-1], 1.0)

@@ -33,13 +33,14 @@ _RUNG = 12.0  # between the log deltas of tilts for many epsilons
 _POSITIVE = slice(len(ORDERS) // 2 + 1, None)
 
 
-def chernoff(delta: float, steps: Steps) -> float:
-  """Return an upper bound of epsilon at `delta`, valid but loose.
+def chernoff(delta: float, steps: Steps) -> tuple[float, float]:
+  """Return a loose upper bound of epsilon at `delta`, and the order it is of.
 
   By moments of the privacy loss; a further step never lowers it.
   """
   bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
-  return float(np.min(bounds))
+  best = int(np.argmin(bounds))
+  return float(bounds[best]), float(ORDERS[_POSITIVE][best])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _window(
   # long. With rare losses it is long even there.
   tilts = [np.argmax(epsilons <= good * epsilons.min()) for good in _GOOD]
   windows = [window(int(at)) for at in tilts]
-  short = (x for x in windows if x[0] <= _MOST_CELLS / 4)
+  short = (x for x in windows if x[0] <= _MOST_CELLS / 2)
   needed, tilt, beyond, first = next(short, windows[-1])
   cells = 2 ** int(np.ceil(np.log2(max(needed, 2))))
   return tilt, beyond, first, min(cells, _MOST_CELLS)
@@ -254,13 +255,8 @@ def _sums(
   weights = np.exp(np.maximum(exponents, -_REACH))
   helps = np.where(exponents - losses > -_REACH, exponents - losses, -np.inf)
   blur = 4 * len(x) * UNIT + _SAFE
-  upper = _from_each(x * weights) * (1 + blur)
-  lower = _from_each(x * np.exp(helps)) * (1 - blur)
+  upper = np.cumsum((x * weights)[::-1])[::-1] * (1 + blur)
+  lower = np.cumsum((x * np.exp(helps))[::-1])[::-1] * (1 - blur)
   cells = min(len(x), -1 / np.expm1(-2 * s * h))
   rounding = weights * (error * np.sqrt(cells) * (1 + _SAFE))
   return Tilted(first, h, float(peak), upper, lower, rounding, float(rest))
-
-
-def _from_each(terms: np.ndarray) -> np.ndarray:
-  """Return the sum of the terms from each one on."""
-  return np.cumsum(terms[::-1])[::-1]

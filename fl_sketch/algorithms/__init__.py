@@ -98,7 +98,6 @@ def make(
 
 
 def _check_task(name: str, task: Task) -> None:
-  """Raise ValueError if an algorithm cannot do the task."""
   work, local = entry(name).work, task.local
   if (task.loss_fn is None) == (local is None):
     raise ValueError(f'{name} requires either loss_fn or local.')

@@ -99,7 +99,7 @@ def fedcomgate(
   :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
   \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
   \sum_i Q_i(\Delta_i)`. All clients take part in every round, with equal
-  weights; a partial cohort raises ValueError.
+  weights.
 
   Options:
     codec: Q, unbiased, else a ValueError.

@@ -41,8 +41,13 @@ def fedavg(
   Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, Algorithm 1; Reddi et
   al., ICLR 2021, arXiv:2003.00295, Algorithm 2.
   """
+  work = task.steps(hp)
+  return _averaged(hp, work, server_optimizer, schedule, robust)
+
+
+def _averaged(hp, work, server_optimizer, schedule, robust=None) -> Algorithm:
   return federated(
-    task.steps(hp),
+    work,
     aggregation.mean_over_cohort(robust=robust),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
@@ -64,12 +69,7 @@ def fedsgd(
 
   Source: McMahan et al., AISTATS 2017, arXiv:1602.05629, section 2.
   """
-  return federated(
-    task.gradient(hp),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-  )
+  return _averaged(hp, task.gradient(hp), server_optimizer, schedule)
 
 
 def fedprox(
@@ -83,7 +83,7 @@ def fedprox(
   r"""FedAvg whose clients minimise :math:`f_i(u) + \frac\mu2 \|u - w\|^2`.
 
   Options:
-    mu: of the proximal term; 0 is FedAvg.
+    mu: 0 is FedAvg.
 
   Symbols: client_lr eta; mu mu.
 
@@ -92,12 +92,7 @@ def fedprox(
   Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020,
   arXiv:1812.06127, Algorithm 2.
   """
-  return federated(
-    task.steps(hp, proximal=mu),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-  )
+  return _averaged(hp, task.steps(hp, proximal=mu), server_optimizer, schedule)
 
 
 def feddyn(

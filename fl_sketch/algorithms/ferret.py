@@ -45,7 +45,7 @@ def ferret(
   Options:
     size: b, from the number of layers to d, else a ValueError.
     keep: k, weight of older norms.
-    server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.
+    server_optimizer: 'momentum' is that of the authors' code.
 
   Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers its blocks.
 
@@ -92,8 +92,6 @@ def ferret(
 
 
 def _read(size) -> chain.Link:
-  """Broadcast -> estimate of the mean update, by the sizes of this round."""
-
   def init(params):
     dims = _dimensions(params)
     return {'sizes': allocate(dims, dims, size)}

@@ -1,6 +1,7 @@
 """FLoRA and FedEx-LoRA: the mean of products of factors, which LoRA needs."""
 
 from collections.abc import Callable
+import functools
 import itertools
 
 from fl_sketch.local import Task
@@ -9,7 +10,6 @@ from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
-from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
@@ -92,8 +92,6 @@ def fedex(
 def _algorithm(
   task, hp, size, step, received=lambda x: x, start=None
 ) -> Algorithm:
-  """Return an algorithm: it averages factors and products, then runs `step`."""
-
   def local(params, batches, key, correction):
     trained, kernels = lora.split(_map(received, params))
     steps = task._replace(loss_fn=lora.beside(task.loss_fn, kernels)).steps(hp)
@@ -121,7 +119,6 @@ def _algorithm(
 
 
 def _away(param, a, b):
-  """A B of the model less (A + a) (B + b)."""
   return param.a @ param.b - (param.a + a) @ (param.b + b)
 
 
@@ -146,14 +143,12 @@ def _billed(size: Callable[..., jax.Array]) -> chain.Link:
 
 
 def _stacked(sizes, count, slots):
-  """Bytes of the factors of all participants; sizes: (factors, kernel)."""
   factors = sum(factors for factors, _ in sizes)
   comms.bill(down=slots * factors)  # raises if they may be too many
   return count * factors
 
 
 def _residual(sizes, count, slots):
-  """The mean factors, and of each residual the smaller of its forms."""
   comms.bill(down=sum(map(sum, sizes)))
   smaller = lambda factors, dense: jnp.where(
     count <= dense // factors, count * factors, dense
@@ -161,9 +156,5 @@ def _residual(sizes, count, slots):
   return sum(factors + smaller(factors, dense) for factors, dense in sizes)
 
 
-def _leaves(tree) -> list[Tree]:
-  return jax.tree.leaves(tree, is_leaf=lora.is_adapter)
-
-
-def _map(fn, *trees) -> Tree:
-  return jax.tree.map(fn, *trees, is_leaf=lora.is_adapter)
+_leaves = functools.partial(jax.tree.leaves, is_leaf=lora.is_adapter)
+_map = functools.partial(jax.tree.map, is_leaf=lora.is_adapter)

@@ -109,7 +109,6 @@ def _decay(decay):
 
 
 def _frozen_adam(warmup, b1, b2, eps) -> chain.Link:
-  """Mean gradient or momentum -> direction; v changes in the warm-up only."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)

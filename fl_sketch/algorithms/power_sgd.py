@@ -110,12 +110,10 @@ def power_sgd(
 
 
 def _shape(x) -> tuple[int, int]:
-  """The shape of an array as a matrix, whose columns are its last axis."""
   return x.size // x.shape[-1], x.shape[-1]
 
 
 def _low_rank(x, rank) -> bool:
-  """Whether the factors of an array of `params` are smaller than itself."""
   if x.ndim < 2 or not x.size:
     return False
   n, m = _shape(x)
@@ -123,7 +121,6 @@ def _low_rank(x, rank) -> bool:
 
 
 def _split(tree, params, rank) -> tuple[list[jax.Array], list[jax.Array]]:
-  """The leaves of a tree like `params` that have factors, and the others."""
   marks = [_low_rank(x, rank) for x in jax.tree.leaves(params)]
   leaves = list(zip(jax.tree.leaves(tree), marks, strict=True))
   return [x for x, low in leaves if low], [x for x, low in leaves if not low]

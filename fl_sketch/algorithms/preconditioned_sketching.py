@@ -71,7 +71,6 @@ def preconditioned_sketching(
   v with the mean table. Before that q is 1.
 
   Options:
-    sketch: a linear operator whose desketch is its adjoint.
     every: rounds from one exchange of factors to the next.
     keep: weight of the old factors.
     damping: :math:`\lambda`, in units of the mean of v over all coordinates.
@@ -118,7 +117,6 @@ def row_and_column_means(tree) -> Factors:
 
 
 def _roots(factors, params, damping) -> Tree:
-  """Return the tree q, 1 while all factors are 0."""
   leaves, treedef = jax.tree.flatten(params)
 
   def second_moment(means, x):
@@ -137,7 +135,6 @@ def _roots(factors, params, damping) -> Tree:
 
 
 def _send(op, codec, momentum) -> chain.Link:
-  """Client: preconditioned update -> its table, and the factors."""
   average = optax.ema(momentum) if momentum else optax.identity()
 
   def init(params):
@@ -155,7 +152,6 @@ def _send(op, codec, momentum) -> chain.Link:
 
 
 def _exchange(op, every, keep, codec, downlink_codec) -> chain.Link:
-  """Payloads -> the mean table and, when they are due, the new factors."""
 
   def decode(keys, payload, like):
     shapes = jax.eval_shape(op.zero_table, like)
@@ -192,7 +188,6 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Link:
 
 
 def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Link:
-  """Broadcast -> preconditioned direction, by the factors of its own state."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)

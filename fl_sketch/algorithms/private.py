@@ -20,8 +20,7 @@ def dp_fedavg(
 
   :math:`a = \frac1r (\sum_{i \in S} u_i \min(1, C / \|u_i\|) + z C \xi)` with
   :math:`u_i = (w - w_i) / \eta`, the sum of a client's gradients, and
-  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`. Functions
-  of a are post-processing: momentum, the last iterate or any other.
+  :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`.
 
   Options:
     clip_norm: bounds :math:`u_i`, which grows with the local steps.
@@ -65,10 +64,9 @@ def dp_normfedavg(
 
   Options:
     clip_norm: the norm of every contribution.
-    privacy: as of `dp_fedavg`; its ``bound`` is set to 'normalize'.
-    server_optimizer: 'momentum' in the paper's experiments.
+    privacy: its ``bound`` is set to 'normalize'.
 
-  Symbols: those of `dp_fedavg`.
+  Symbols: those of `dp_fedavg`, as all else.
 
   Departures: those of `dp_fedavg`; an update of 0, undefined there, counts 0.
 
@@ -96,7 +94,6 @@ def private_iterative_sketching(
     local: work of your own must have the guarantee of `local.private_sgd`, and
       draw noise from its key.
     clip_norm: bounds the gradient of a sample.
-    sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
 
   Symbols: those of `iterative_sketching`; clip_norm l_c; noise_multiplier

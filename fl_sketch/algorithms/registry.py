@@ -6,24 +6,22 @@ from typing import Any, NamedTuple
 
 from fl_sketch.algorithms import fedavg, fedsketch, private
 from fl_sketch.algorithms.channel import Channel
-from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
-from fl_sketch.algorithms.compressed import demo, fedcom, signsgd
+from fl_sketch.algorithms.compressed import cocktail_sgd, demo, fedcom, signsgd
 from fl_sketch.algorithms.control_variates import fedcomgate, scaffold
-from fl_sketch.algorithms.decentralised import decentralised
-from fl_sketch.algorithms.fedsketchgate import fedsketchgate
 from fl_sketch.algorithms.ferret import ferret
-from fl_sketch.algorithms.fetchsgd import fetchsgd
-from fl_sketch.algorithms.iterative_sketching import iterative_sketching
+from fl_sketch.algorithms.heavy_hitters import fetchsgd, sketched_sgd
+from fl_sketch.algorithms.iterative_sketching import (
+  decentralised,
+  iterative_sketching,
+)
 from fl_sketch.algorithms.lora_products import fedex, flora
-from fl_sketch.algorithms.marina import marina
-from fl_sketch.algorithms.markov import cd_adam, ef21
+from fl_sketch.algorithms.markov import cd_adam, ef21, marina
 from fl_sketch.algorithms.onebit_adam import onebit_adam
 from fl_sketch.algorithms.power_sgd import power_sgd
 from fl_sketch.algorithms.preconditioned_sketching import (
   preconditioned_sketching,
 )
 from fl_sketch.algorithms.safl import safl
-from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
@@ -122,7 +120,7 @@ register(iterative_sketching)
 register(decentralised, full_participation=True)
 register(fedsketch.fedsketch_privix)
 register(fedsketch.fedsketch_heaprix)
-register(fedsketchgate, full_participation=True)
+register(fedsketch.fedsketchgate, full_participation=True)
 register(fedsketch.diffsketch, hyper=('noise_stddev',))
 register(safl)
 register(preconditioned_sketching)

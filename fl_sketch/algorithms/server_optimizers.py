@@ -45,8 +45,7 @@ def make_server_optimizer(
 
   Names are those of optax; 'amsgrad' is without bias correction and 'adagrad'
   starts at 0, as in the papers, 'momentum' and 'nesterov' (the outer step of
-  DiLoCo, Douillard et al., arXiv:2311.08105) take `momentum`, 'sgd' nothing. An
-  unknown name or option raises ValueError.
+  DiLoCo, Douillard et al., arXiv:2311.08105) take `momentum`, 'sgd' nothing.
 
   >>> make = make_server_optimizer('lion(b1=0.8)', weight_decay=0.0)
   >>> tx = make(learning_rate=0.5)

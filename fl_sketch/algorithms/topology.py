@@ -15,10 +15,7 @@ import scipy  # its packages load on first use
 
 
 def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
-  """Return the graph of n clients with edges (i, j), either way or both.
-
-  Raises ValueError if an edge is no pair, or the graph is not connected.
-  """
+  """Return the graph of n clients with edges (i, j), if it is connected."""
   checks.at_least('n', n, 1)
   graph = np.zeros((n, n), bool)
   for i, j in edges:
@@ -81,8 +78,7 @@ def metropolis(graph: np.ndarray) -> np.ndarray:
   r"""Return the mixing matrix of Metropolis weights, f64[n, n].
 
   :math:`W_{ij} = 1 / (1 + \max(\deg_i, \deg_j))` on edges, zero off them, and
-  on the diagonal what is missing to 1, which is above 0: gossip with W always
-  converges. Source: Xiao, Boyd, Lall, IPSN 2005, Metropolis weights.
+  on the diagonal what is missing to 1. Source: Xiao, Boyd, Lall, IPSN 2005.
   """
   weight = 1 / (1 + graph.sum(1))
   mixing = np.where(graph, np.minimum(weight, weight[:, None]), 0)

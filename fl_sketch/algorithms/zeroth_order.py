@@ -1,7 +1,5 @@
 """DeComFL and FedKSeed: clients send slopes of their loss, no gradient."""
 
-from collections.abc import Callable
-
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.local.zeroth_order import combine, zeroth_order
@@ -9,7 +7,6 @@ from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.utils import fields
-import jax
 import jax.numpy as jnp
 import optax
 
@@ -29,8 +26,7 @@ def decomfl(
   Of K steps with P directions each, :math:`z_{kp}` of the round's seeds, a
   client sends the slopes :math:`g_{kp}` of `local.zeroth_order`, and the server
   their mean; :math:`w \leftarrow w - \eta_g \frac{\eta}{P} \sum_{k,p}
-  \bar g_{kp} z_{kp}`: K P floats both ways, whatever the model. Clients that
-  were away replay the rounds that they missed.
+  \bar g_{kp} z_{kp}`: K P floats both ways. Absent clients replay rounds later.
 
   Options:
     local_steps: K.
@@ -87,13 +83,13 @@ def fedkseed(
   Options:
     local_steps: tau.
     pool: K.
-    mu: of the points at which the loss is evaluated; a hyperparameter.
+    mu: as of `decomfl`.
 
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 
   Departures: a client's seeds follow from its key, so that it sends slopes
   alone. The server sends the sums of a round; the paper sends those of all
-  rounds. FedKSeed-Pro is left out. A task with weight decay raises ValueError.
+  rounds. No FedKSeed-Pro, and no weight decay, as in `decomfl`.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.
@@ -105,13 +101,12 @@ def fedkseed(
     words = hashing.seeds(key, local_steps, hashing.SAMPLE)[:, 0]
     return hashing.bucket(words, pool)
 
-  def decode(keys, slopes, _):
-    return jnp.zeros(pool).at[drawn(keys)].add(slopes.ravel())
-
-  def rebuild(sums, params, *, keys, **_):
-    zeros = optax.tree.zeros_like(params)
-    return combine(zeros, all_seeds(keys), hp.client_lr * sums)
-
+  decode = lambda keys, slopes, _: (
+    jnp.zeros(pool).at[drawn(keys)].add(slopes.ravel())
+  )
+  rebuild = lambda sums, params, *, keys, **_: combine(
+    optax.tree.zeros_like(params), all_seeds(keys), hp.client_lr * sums
+  )
   seeds = lambda keys: all_seeds(keys)[drawn(keys)][:, None]
   return federated(
     _steps(task, hp, seeds, mu),
@@ -123,10 +118,7 @@ def fedkseed(
   )
 
 
-def _steps(
-  task: Task, hp: Hyper, seeds: Callable[..., jax.Array],
-  mu: jax.Array | float,
-) -> RoundLocal:  # fmt: skip
+def _steps(task: Task, hp: Hyper, seeds, mu) -> RoundLocal:
   if task.weight_decay:
     raise ValueError(
       f'weight_decay={task.weight_decay} is not supported by slopes; set 0.'

@@ -19,8 +19,7 @@ Law: TypeAlias = Callable[[Like], float]  # of a tree, or of d
 class Codec(abc.ABC):
   """An encoder and a decoder, which are called with the same key.
 
-  Codecs are frozen dataclasses: equal if their options are, and hashable unless
-  one is traced. An option that breaks its annotation raises ValueError.
+  As `sketches.Sketch`, a frozen dataclass of checked options.
   """
 
   def __post_init__(self):

@@ -48,7 +48,6 @@ def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
 
 
 def _bits(bound):
-  """Return the least width that holds -bound to bound."""
   return next(bits for bits in (2, 4, 8, 16) if bound < 2 ** (bits - 1))
 
 

@@ -22,12 +22,10 @@ class qsgd(base.VectorCodec):
   .. math:: \|x\|_2\, \mathrm{sign}(x_i)\, \lfloor s |x_i| / \|x\|_2 + u_i
     \rfloor / s, \quad u_i \sim U[0, 1)
 
-  omega = min(d / (4 s^2), sqrt(d) / s), where the paper has d / s^2: in units
-  of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p).
+  omega = min(d / (4 s^2), sqrt(d) / s), where the paper has d / s^2.
 
-  Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
-  up to 127, else int16. The payload is (uint8[ceil(d / 4)], uint8[ceil(d / 2)],
-  int8[d] or int16[d]; f32[]).
+  Signs and levels are one integer each. The payload is (uint8[ceil(d / 4)] for
+  s = 1, uint8[ceil(d / 2)] up to 7, int8[d] up to 127, else int16[d]; f32[]).
 
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)
@@ -94,13 +92,11 @@ class shared_sign(base.VectorCodec):
 
   An entry x, clipped to the bound B, is sent as +B with probability (1 + x / B)
   / 2, else as -B: unbiased, with :math:`E\|\mathrm{decode} - x\|^2 = d B^2 -
-  \|x\|^2` where no entry is clipped, of which a mean of n clients has 1 / n.
-  That mean needs the number of clients that sent +B alone: secure aggregation
-  of an entry takes ceil(log2(n + 1)) bits.
+  \|x\|^2` where no entry is clipped; omega is None. A mean of n clients needs
+  the number of +B alone: secure aggregation of ceil(log2(n + 1)) bits an entry.
 
-  The error does not fall with x, so that omega is None. A good B > 0 is a few
-  times the norm over sqrt(d), for a rotated update or its table. The payload is
-  uint8[ceil(d / 8)], where a set bit is a plus.
+  A good B > 0 is a few times the norm over sqrt(d), for a rotated update or its
+  table. The payload is uint8[ceil(d / 8)], where a set bit is a plus.
 
   >>> shared_sign(2.0).encode(jax.random.key(0), jnp.array([2.0, -3.0]))
   Array([128], dtype=uint8)
@@ -124,11 +120,11 @@ class bfloat16(base.VectorCodec):
   r"""Stochastic rounding of float32 to bfloat16: unbiased.
 
   Between neighbours :math:`2^e` and :math:`(1 + u) 2^e`, u = 1 / 128, the upper
-  one is drawn at the fraction p of the way. The variance is :math:`p (1 - p)
-  u^2 4^e`, and omega = u^2 / (4 (1 + u)), reached at p = 1 / (2 + u).
+  one is drawn at the fraction p of the way: omega = u^2 / (4 (1 + u)), reached
+  at p = 1 / (2 + u), and delta = 1 - omega.
 
-  Numbers beyond the largest bfloat16, 3.39e38, are clipped to it, and those
-  below 1.2e-38 may become 0. The payload is bfloat16[d]; delta = 1 - omega.
+  Numbers are clipped to the largest bfloat16, 3.39e38, and those below 1.2e-38
+  may become 0. The payload is bfloat16[d].
   """
 
   omega = base.law(lambda self, d: _OMEGA)
@@ -184,10 +180,9 @@ class _Scaled(base.VectorCodec):
 class int8(_Scaled):
   """Stochastic rounding to int8 with one scale per `block`: unbiased.
 
-  Levels are multiples of a block's largest magnitude over m = 127; that number
-  is exact. omega = (r - 1) / 2 with r^2 = 1 + (block - 1) / m^2, reached by a
-  block whose other numbers are 1 / (r + 1) of a step; delta = 1 - omega where
-  that is positive. The payload is (int8[d]; scales f32[ceil(d / block)]).
+  Levels are multiples of a block's largest magnitude over m = 127, which is
+  exact. omega = (r - 1) / 2 with r^2 = 1 + (block - 1) / m^2; delta = 1 - omega
+  where that is positive. The payload is (int8[d]; scales f32[ceil(d / block)]).
 
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()

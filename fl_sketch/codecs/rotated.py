@@ -40,14 +40,12 @@ class eden(base.VectorCodec):
   ``num_coordinates`` = m sends m entries of y, times d / m where unbiased:
   1 + omega becomes (d / m) (1 + omega).
 
-  The constants are those of a uniform rotation as d grows; for small d the
-  error is smaller. Beyond 32 numbers T is three passes of `sketches.block_srht`
-  and not uniform: the bias is far below the error, and omega within 2 %.
+  The constants are those of a uniform rotation as d grows. Beyond 32 numbers T
+  is three passes of `sketches.block_srht`: omega is within 2 %.
 
   Without ``rotate`` the tree is quantised as it is, as suits tables of `srht`,
-  `dct` or `block_srht`, which are rotated already. It is unbiased over the keys
-  of the tables; of a tree by itself only the contraction of 'least_squares' is
-  stated.
+  `dct` or `block_srht`: unbiased over the keys of the tables. Of a tree by
+  itself only the contraction of 'least_squares' is stated.
 
   >>> packed, size = eden(2).encode(jax.random.key(0), jnp.ones(60))
   >>> packed.shape, packed.dtype, size.shape
@@ -88,8 +86,7 @@ class eden(base.VectorCodec):
     law = self._share if self.rotate else lambda d: 1 / d
     return lambda like: law(sketches.dimension(like))
 
-  def _share(self, d: int) -> float:
-    """Return the expected share of the energy that is kept."""
+  def _share(self, d: int) -> float:  # of the energy that is kept, expected
     return self._part(d) * (1 - lloyd_max(self.bits)[1])
 
   def _part(self, d: int) -> float:
@@ -115,8 +112,7 @@ class eden(base.VectorCodec):
 def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
   """Return the positive centroids of N(0, 1) in 2^bits cells, and E(x - q)^2.
 
-  A centroid q is the mean of its cell, whose ends are half way to the next
-  (Lloyd, 1982; Max, 1960).
+  Source: Lloyd, 1982; Max, 1960.
 
   >>> [round(x, 4) for x in lloyd_max(2)[0]], round(lloyd_max(2)[1], 4)
   ([0.4528, 1.5104], 0.1175)

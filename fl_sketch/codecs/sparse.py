@@ -66,8 +66,7 @@ class quantized_top_k(base.SparseCodec):
   In the order of decreasing magnitude, every `bucket` values share one scale s,
   their largest; :math:`v` becomes :math:`s\,\mathrm{round}(m v / s) / m`.
 
-  Guarantee: delta = (k / d) 4 m^2 / (4 m^2 + bucket - 1): the largest value of
-  a bucket is exact, and others err by at most min(|v|, s / (2 m)).
+  Guarantee: delta = (k / d) 4 m^2 / (4 m^2 + bucket - 1).
 
   The payload is (uint8[ceil(k bits / 8)], or int8[k] for 8 bits; scales f32[k /
   bucket]; coordinates int32[k]). Raises ValueError unless bucket divides k.
@@ -205,14 +204,12 @@ def _rows(x, chunk):
 
 
 def _sent(rows, k):
-  """The places, packed, and the values of the k largest of each row."""
   values, places = base.largest(rows, k)
   bits = (rows.shape[1] - 1).bit_length()
   return packing.pack_bits(places.ravel(), bits), values
 
 
 def _scattered(values, places, chunk, d):
-  """Return the inverse of `_sent`, f32[chunks, w]."""
   width = min(chunk, d)
   places = packing.unpack_bits(places, (width - 1).bit_length(), values.size)
   rows = jnp.zeros((len(values), width), values.dtype)

@@ -54,7 +54,11 @@ def from_clients(
   there is one. Raises ValueError for no client, or one without samples, with
   other arrays than the test, or without numbers.
   """
-  parts = own_arrays.read_clients(clients)
+  is_named = isinstance(clients, Mapping)
+  given = clients.items() if is_named else enumerate(clients)
+  parts = {k: own_arrays.read(f'client {k!r}', x) for k, x in given}
+  if not parts:
+    raise ValueError('clients is empty; give the arrays of at least one.')
   test = own_arrays.read('the test', test)
   own_arrays.check(parts, test, label)
   if label is not None:

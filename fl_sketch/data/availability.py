@@ -70,8 +70,8 @@ def response_times(
   r"""Draw the response time of each client, f64[C], in medians.
 
   :math:`\exp(\sigma (a_i + b_{i, r}) / \sqrt2)` with standard normal a and b:
-  half the variance of the logarithm belongs to the client and is the same in
-  every round, so that slow clients stay slow; half is drawn in every round.
+  half the variance of the logarithm is the client's in every round, so that
+  slow clients stay slow; half is drawn in every round.
   """
   client = _normal(seed, 'speed of a client', 0, ids)
   of_round = _normal(seed, 'speed in a round', round, ids)
@@ -79,7 +79,7 @@ def response_times(
 
 
 def _normal(seed, tag, round, ids):
-  """Standard normal draws: Box and Muller's transform of two uniform ones."""
+  # Box and Muller's transform of two uniform draws.
   radius = np.sqrt(-2 * np.log(_uniform(seed, f'{tag}, radius', round, ids)))
   angle = 2 * np.pi * _uniform(seed, f'{tag}, angle', round, ids)
   return radius * np.cos(angle)

@@ -39,14 +39,14 @@ def draw(
   * 'replace' is uniform and independent (relative error: size / 2^32).
   * 'cycle' follows the partition's order, from where the last round ended.
   * 'mask' is one pass over a permutation drawn in each round, then -1.
-  * 'poisson' takes each sample independently with the probability of
-    `poisson_limits`, then -1. The last axis has its max_batch: a larger batch
+  * 'poisson' takes each sample independently with probability batch_size over
+    its client's samples, then -1. The last axis has `max_batch`: a larger batch
     is cut to a uniformly random subset. In a private run the seed is secret.
   """
   ids, start, size = _rows(partition, ids)
   width, length = batch_size, local_steps * batch_size
   if order == 'poisson':
-    width = _max_batch(partition, batch_size, tail)
+    width = max_batch(partition, batch_size, tail)
     shape = len(ids), local_steps, width
     within = _poisson(seed, round, ids, size, shape, batch_size)
   elif order == 'cycle':
@@ -59,24 +59,14 @@ def draw(
   return index.reshape(len(ids), local_steps, width)
 
 
-def poisson_limits(
-  partition: Partition, batch_size: int, tail: float = TAIL
-) -> tuple[np.ndarray, int]:
-  """Return the probability of each client's samples, and the largest batch.
+def max_batch(partition: Partition, batch_size: int, tail: float = TAIL) -> int:
+  """Return the largest Poisson batch, exceeded with probability <= `tail`.
 
-  >>> p = Partition(np.arange(12), np.array([0, 4, 12]))
-  >>> probability, max_batch = poisson_limits(p, 2, tail=1e-3)
-  >>> probability.tolist(), max_batch
-  ([0.5, 0.25], 6)
+  >>> max_batch(Partition(np.arange(12), np.array([0, 4, 12])), 2, tail=1e-3)
+  6
 
-  A batch of expected size batch_size holds a sample with probability
-  batch_size / size, f64[population], and exceeds max_batch with probability at
-  most `tail`. Raises ValueError if a client has fewer than batch_size samples.
+  Raises ValueError if a client has fewer than batch_size samples.
   """
-  return batch_size / partition.sizes, _max_batch(partition, batch_size, tail)
-
-
-def _max_batch(partition, batch_size, tail) -> int:
   batch_size, least = operator.index(batch_size), partition.smallest
   if not 1 <= batch_size <= least:
     raise ValueError(
@@ -98,7 +88,6 @@ def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
 
 
 def _rows(partition, ids):
-  """Ids int64[C], and first sample and size of each client, int64[C, 1]."""
   ids = np.asarray(ids, np.int64)
   start = partition.offsets[ids]
   size = partition.offsets[np.minimum(ids + 1, partition.population)] - start
@@ -121,7 +110,6 @@ def _mask(state, size, length):
 
 
 def _poisson(seed, round, ids, size, shape, batch_size):
-  """Poisson batches: positions of the samples drawn, ascending, then -1."""
   within = np.full(shape, -1)
   for row, client, held in zip(within, ids.flat, size.flat, strict=True):
     if not held:

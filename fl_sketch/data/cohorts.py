@@ -49,8 +49,7 @@ def poisson(
   """Sample each client independently with the same probability.
 
   A cohort larger than max_cohort, by default `default_max_cohort`, is cut to a
-  uniformly random subset: the distribution is then not exactly Poisson, by
-  default with a probability below 1e-9 a round.
+  uniformly random subset.
   """
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
@@ -71,9 +70,8 @@ def random_allocation(
 ) -> Cohort:
   """Give each client one uniformly random round of every epoch.
 
-  Also known as balls and bins: Chua et al., arXiv:2412.16802. A cohort larger
-  than max_cohort, by default `default_max_cohort` at 1 / epoch_rounds, is cut
-  to a uniformly random subset: the others have no round in this epoch.
+  Also known as balls and bins: Chua et al., arXiv:2412.16802. A cohort is cut
+  as by `poisson` of 1 / epoch_rounds: the others have no round in this epoch.
 
   >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
@@ -97,8 +95,7 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   r"""Take the clients in a fixed random order, and then again from the first.
 
   The order is split into :math:`G = \lceil N / cohort \rceil` groups, whose
-  sizes differ by one at most; round t has group t mod G. So a client takes part
-  in every G-th round exactly.
+  sizes differ by one at most; round t has group t mod G.
   """
   count = groups(population, cohort)
   start, end = ((round % count + i) * population // count for i in range(2))

@@ -11,15 +11,6 @@ import numpy as np
 Arrays = Mapping[str, np.ndarray]
 
 
-def read_clients(clients: Any) -> dict[Any, Arrays]:
-  """Convert the data of clients to NumPy arrays, by client name or index."""
-  if not isinstance(clients, Mapping):
-    clients = dict(enumerate(clients))
-  if not clients:
-    raise ValueError('clients is empty; give the arrays of at least one.')
-  return {name: read(f'client {name!r}', x) for name, x in clients.items()}
-
-
 def read(who: str, data: Any) -> Arrays:
   """Read the arrays of one client by name, leaves [samples, ...].
 
@@ -58,7 +49,7 @@ def read(who: str, data: Any) -> Arrays:
 def check(
   clients: Mapping[Any, Arrays], test: Arrays, label: str | None = None
 ):
-  """Raise ValueError unless clients have arrays of numbers like the test's.
+  """Check that clients have numbers like the test's.
 
   With a label, columns beside it may be integers in places.
   """

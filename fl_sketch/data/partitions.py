@@ -82,8 +82,8 @@ def hold_out(
 ) -> tuple[Partition, Partition]:
   """Split a partition into training samples and held-out ones.
 
-  A client of n samples holds out min(round(share n), n - 1) of them, a uniform
-  choice that depends on no other client.
+  Of n samples min(round(share n), n - 1) are held out, a uniform choice that
+  depends on no other client.
 
   >>> p = Partition(None, np.array([0, 1, 11]))
   >>> rest, held = hold_out(p, 0.2, seed=0)
@@ -98,9 +98,8 @@ def hold_out(
   order = np.lexsort((seeding.fold(state, rank), client))
   held = np.zeros(p.samples, bool)
   held[order] = rank < np.repeat(counts, p.sizes)
-  rest = p.take(np.flatnonzero(~held))
-  rest = Partition(rest, _offsets(p.sizes - counts))
-  return rest, Partition(p.take(np.flatnonzero(held)), _offsets(counts))
+  part = lambda mine, n: Partition(p.take(np.flatnonzero(mine)), _offsets(n))
+  return part(~held, p.sizes - counts), part(held, counts)
 
 
 def _from_owner(owner: np.ndarray, population: int, rng) -> Partition:
@@ -110,7 +109,6 @@ def _from_owner(owner: np.ndarray, population: int, rng) -> Partition:
 
 
 def _sorted_by(values: np.ndarray, rng) -> np.ndarray:
-  """Return indices that sort values, in random order among equal ones."""
   order = rng.permutation(len(values))
   return order[np.argsort(values[order], kind='stable')]
 
@@ -127,8 +125,7 @@ def size_skew(
 ) -> Partition:
   """Give clients i.i.d. samples, in log-normal numbers.
 
-  Each client first gets one sample; the others are shared in proportion to
-  exp(sigma * N(0, 1)).
+  Each client gets one sample; others are shared as exp(sigma * N(0, 1)).
   """
   share = np.cumsum(np.exp(sigma * rng.standard_normal(population)))
   bounds = np.rint(share / share[-1] * (samples - population)).astype(np.int64)
@@ -151,8 +148,8 @@ def label_shards(
 ) -> Partition:
   """Deal shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
 
-  The samples are sorted by label and cut into population * shards_per_client
-  contiguous shards, equal up to one sample, which are dealt at random.
+  Samples sorted by label are cut into population * shards_per_client shards,
+  equal up to one sample, which are dealt at random.
 
   >>> labels = np.arange(12) // 6
   >>> partition('label_shards', labels, 2, shards_per_client=1).sizes.tolist()
@@ -205,10 +202,8 @@ def dirichlet(
 ) -> Partition:
   """Split each label over the clients in Dirichlet(alpha) proportions.
 
-  Random samples of the largest clients move to those without any: the usual
-  code draws again, which never ends for many clients.
-
-  Source: Yurochkin et al., ICML 2019.
+  Random samples of the largest clients move to those without any. Source:
+  Yurochkin et al., ICML 2019.
   """
   owner = np.empty(len(labels), np.int64)
   for label in np.unique(labels):
@@ -241,7 +236,6 @@ def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
 
 
 def _fill_up(owner: np.ndarray, population: int, rng) -> None:
-  """Move a sample of the largest client to each without any, in place."""
   sizes = np.bincount(owner, minlength=population)
   empty = np.flatnonzero(sizes == 0)
   if not len(empty):

@@ -57,8 +57,7 @@ class Store(NamedTuple):
 def open(folder: PathLike) -> Store:
   """Open a store of `write`: map its arrays, and read none of them.
 
-  Raises DataError if the folder has no store, or a file has another type or
-  size than was written. `digest` compares what the files contain.
+  Raises DataError if the folder has no store, or a file another type or size.
   """
   folder = pathlib.Path(folder).expanduser()
   about = _about(folder / 'store.json')
@@ -210,7 +209,6 @@ class Columns:
 
 
 def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
-  """Write all arrays; return the content of store.json."""
   chunks = (Chunk(*chunk) for chunk in chunks)
   first = next(chunks, None)
   if first is None:
@@ -263,7 +261,6 @@ def _checked_sizes(sizes, least: int) -> np.ndarray:
 
 
 def _check(arrays, like, samples: int, num_classes: int | None):
-  """Refuse arrays unlike the first ones, or of other sizes, and odd labels."""
   got, expected = (
     {name: (x.dtype, x.shape[1:]) for name, x in some.items()}
     for some in (arrays, like)

@@ -29,8 +29,7 @@ class Quadratics(NamedTuple):
 
   Client i has row i of 'factor', f32[population, dimension, rank], the A_i, and
   of 'optimum', f32[population, dimension], the w_i*. The minimiser of the mean
-  loss is the solution of (sum_i A_i A_i^T) w = sum_i A_i A_i^T w_i* of least
-  norm, not the mean of the w_i*.
+  loss solves (sum_i A_i A_i^T) w = sum_i A_i A_i^T w_i* at least norm.
   """
 
   data: dict[str, np.ndarray]

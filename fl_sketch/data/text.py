@@ -60,8 +60,7 @@ def load(
     letters: the alphabet of 'characters'; default: that of the training part.
     test_share: of the lines of a single file.
 
-  Raises DataError for missing or damaged files, and ValueError for options out
-  of range or that do not suit each other.
+  Raises DataError for missing or damaged files, and ValueError for odd options.
   """
   checks.choice('tokens', tokens, TOKENS)
   words = {'vocabulary': vocabulary, 'tokenizer': tokenizer}
@@ -121,8 +120,7 @@ def sst2(
   return data._replace(name='sst2', vocabulary=size)
 
 
-def _numbers(labels) -> dict[str, int]:
-  """The class of each label: in the order of integers, or of texts."""
+def _numbers(labels) -> dict[str, int]:  # of classes
   classes = {*labels}
   integers = all(label.isdecimal() for label in classes)
   order = sorted(classes, key=int if integers else None)
@@ -184,7 +182,7 @@ def _lines(whole, part) -> Texts:
 
 
 def _read(path) -> Texts | None:
-  """The lines of a file; None if it has sentences without labels."""
+  """Read a file; None if it has sentences without labels."""
   try:
     with path.open(encoding='utf-8-sig') as file:
       lines = [*file]

@@ -58,12 +58,9 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 
 
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
-  """Train a WordPiece vocabulary of at most `size` >= 100 tokens.
-
-  The library breaks ties by a hash map: letters are numbered before training
-  and the vocabulary is sorted after it, so that the result is always the same.
-  Source: Wu et al., arXiv:1609.08144.
-  """
+  """Train a WordPiece vocabulary of `size` >= 100 tokens: arXiv:1609.08144."""
+  # The library breaks ties by a hash map: letters are numbered before training
+  # and the vocabulary is sorted after it.
   with extras.needed('text'):
     from tokenizers import models, trainers
   checks.at_least('vocabulary', size, 100)
@@ -110,7 +107,7 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
 
 
 def _of_run(path: pathlib.Path) -> str:
-  """The vocabulary in the head of a file that `Run.save_safetensors` wrote."""
+  """Return the vocabulary of a file that `Run.save_safetensors` wrote."""
   with extras.needed('weights'):
     from safetensors import safe_open
   with safe_open(path, 'numpy') as file:

@@ -101,7 +101,7 @@ def from_algorithm(
 
   def update(updates, state, params=None, **_) -> Any:
     if params is None:  # their shapes are known; updates vary by worker
-      params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), updates)
+      params = comms.zeros(updates)
     params = _wide(params)
     _check_rows(state)
     workers.check_local(every, updates)

@@ -7,7 +7,7 @@ weight_decay. With K = X X^T the steps are made on the logits Z::
   G_t = (softmax(Z_t) - Y) / n,   Z_{t+1} = a Z_t - lr K G_t,
   A_steps = sum_t a^(steps - 1 - t) G_t.
 
-This is less work than two products with X a step for n < features / 2 or so.
+This is less work than two products with X for n < features / 2 or so.
 """
 
 from fl_sketch.models import losses

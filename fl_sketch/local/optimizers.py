@@ -102,8 +102,6 @@ def make(kind: str, **options: Any) -> Optimizer:
 
   >>> make('adamw', b2=0.99, keep_state=True).keep_state
   True
-
-  Raises ValueError if the kind is unknown, or does not take an option.
   """
   keep_state = options.pop('keep_state', False)
   fields.check_option('keep_state', keep_state, bool)

@@ -31,8 +31,7 @@ def private_sgd(
 
   Source: Song et al., ICML 2023, arXiv:2210.08371, algorithms 2 and 3,
   corrected: gradients of samples are clipped, since a Lipschitz mean does not
-  bound them; the sum is divided by the expected B, since the size of a Poisson
-  batch is private.
+  bound them, and divided by the expected B: a Poisson batch's size is private.
 
   >>> loss = lambda w, batch: jnp.mean((w - batch['x']) ** 2) / 2
   >>> local = private_sgd(loss, 0.5, 9.0, 0.0, expected_batch=2)

@@ -25,8 +25,8 @@ def zeroth_order(
   :math:`g_p = (f(u + \mu z_p; B_k) - f(u - \mu z_p; B_k)) / 2 \mu` and
   :math:`u \leftarrow u - \frac\eta P \sum_p g_p z_p` from :math:`u = w`, with
   independent normal z. The mean of g z is the gradient of f smoothed by normal
-  steps of size mu, which for quadratics is that of f. Memory is that of a
-  forward pass and one copy of the parameters, or two if K > 1.
+  steps of size mu. Memory is that of a forward pass and one copy of the
+  parameters, or two if K > 1.
 
   >>> keys = keys_lib.round_keys(jax.random.key(0), 0)
   >>> seeds = lambda keys: hashing.seeds(keys.round, 2, hashing.ENTRY)[None]
@@ -49,7 +49,6 @@ def zeroth_order(
     steps, count = all_seeds.shape[:2]
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)
     loss_draws = draws(loss_fn, keys_lib.local_key(keys), steps)
-
     turns, batch_of = in_turn(batches, steps)
 
     def step(theta, inputs):

@@ -41,8 +41,7 @@ class Entry(NamedTuple):
 REGISTRY = registry.Registry(
   'model', Entry, context=('num_classes', 'dtype', 'parent', 'name', 'rngs')
 )
-register, describe = REGISTRY.register, REGISTRY.describe
-names = REGISTRY.names
+names, register, describe = REGISTRY.names, REGISTRY.register, REGISTRY.describe
 register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)

@@ -38,9 +38,10 @@ EPSILON = 1e-5  # of LayerNorm
 class Decoder(nn.Module):
   """Base decoder of GPT and Llama: embedding, blocks, output projection.
 
-  Padding may only follow the tokens of a sequence. `scan` compiles one program
-  for all blocks and copies their parameters; outputs stay the same. With
-  `remat` the backward pass computes blocks again (Chen et al., 1604.06174).
+  Logits are f32[batch, length, vocabulary] of i[batch, length], whose padding
+  may only follow the tokens. `scan` compiles one program for all blocks and
+  copies their parameters; outputs stay the same. With `remat` the backward pass
+  computes blocks again (Chen et al., 1604.06174).
   """
 
   num_classes: int | None  # tokens of the data
@@ -55,17 +56,14 @@ class Decoder(nn.Module):
   remat: bool = False
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
-  def kind(self, dropout: float) -> transformer.Kind:
-    """Return what the blocks are made of."""
+  def kind(self, dropout: float) -> transformer.Kind:  # of the blocks
     raise NotImplementedError
 
-  def embed(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Add vectors of positions to those of words, if there are any."""
+  def embed(self, x_BxLxD: jax.Array) -> jax.Array:  # adds positions, if any
     return x_BxLxD
 
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
-    """Return logits f32[batch, length, vocabulary] of i[batch, length]."""
     transformer.check_tokens(tokens_BxL)
     rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     kind = self.kind(self.dropout if train else 0.0)
@@ -113,7 +111,6 @@ class GPT(Decoder):
   theta: fields.Positive | None = None
 
   def kind(self, dropout: float) -> transformer.Kind:
-    """Return GPT-2's; residual outputs start with std 0.02 / sqrt(2 depth)."""
     return transformer.Kind(
       norm=functools.partial(transformer.norm, epsilon=EPSILON),
       activation=functools.partial(jax.nn.gelu, approximate=True),
@@ -123,7 +120,6 @@ class GPT(Decoder):
     )  # fmt: skip
 
   def embed(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Add the learned positions."""
     if self.theta is not None:
       return x_BxLxD
     length, rows = x_BxLxD.shape[1], self.max_length
@@ -148,7 +144,6 @@ class Llama(Decoder):
   qkv_bias: bool = False  # biases of queries, keys and values, as in Qwen2
 
   def kind(self, dropout: float) -> transformer.Kind:
-    """Return Llama's."""
     init = nn.initializers.normal(STD)
     return transformer.Kind(
       norm=lambda name: nn.RMSNorm(epsilon=self.epsilon, name=name),

@@ -79,9 +79,8 @@ def conv2d(
   rows / stride, cols / stride, features], rounded up; smaller if 'VALID'.
 
   If `tiled`, neighbouring outputs of a row are one product with a banded
-  matrix: it copies an input about height * (1 + width / tile) times, not
-  height * width times. Else XLA convolves the same function, which in bfloat16,
-  see `matmul`, rounds the complete sums as well.
+  matrix, which copies an input less often. Else XLA convolves, and in bfloat16
+  rounds the complete sums as well.
   """
   strides = stride, stride
   if tiled():

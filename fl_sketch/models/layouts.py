@@ -177,7 +177,6 @@ def find_array(
 
 
 def _transposed(x):
-  """[out, in] or [out, channels, rows, cols] -> [in, out], channels last."""
   return x.T if x.ndim < 4 else x.transpose(2, 3, 1, 0).reshape(-1, len(x))
 
 

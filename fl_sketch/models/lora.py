@@ -60,11 +60,10 @@ def lora(
     trainable: such patterns of other arrays, which are trained whole.
     parts: of an `Adapter`, those that are in the trainable tree.
 
-  Raises ValueError if a pattern matches nothing, there is none, or the rank
-  exceeds that of a kernel.
+  Raises ValueError if a pattern matches nothing, or the rank is too large.
 
-  Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
-  a Gaussian A, without its variance; that of their code is uniform.
+  Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1; the A of their
+  code is uniform.
   """
   leaves = {_name(path): x for path, x in jax.tree.leaves_with_path(params)}
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
@@ -193,7 +192,6 @@ def factored(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
 
 
 def _dense(module, layer_params, adapter, scale, inputs):
-  """The layer with its frozen kernel, which is not merged, and the factors."""
   alone = module.clone(parent=None)
   y = alone.apply({'params': {**layer_params, 'kernel': adapter.base}}, inputs)
   return y + (scale * ((inputs @ adapter.a) @ adapter.b)).astype(y.dtype)
@@ -205,7 +203,6 @@ def is_adapter(x: Tree) -> bool:
 
 
 def _matched(option, patterns, names, what) -> set[str]:
-  """The names that any pattern matches; each pattern must match one."""
   matched = set()
   for pattern in patterns:
     matching = [x for x in names if fnmatch.fnmatch(f'/{x}/', f'*/{pattern}/*')]

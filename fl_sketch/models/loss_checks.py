@@ -55,11 +55,7 @@ def check(
 
 
 def _check_own(kind: losses.Kind, outputs, data: Mapping[str, np.ndarray]):
-  """Check a function of outputs and batch; a scalar must be a mean.
-
-  Padding makes weights of samples unequal, so `losses.kind_of` computes it for
-  each sample alone.
-  """
+  """Check a function of outputs and batch; a scalar must be a mean."""
   places = np.linspace(0, len(next(iter(data.values()))) - 1, 16).astype(int)
   batch = {k: jnp.asarray(x[places]) for k, x in data.items()}
   # Random ones: at initial parameters all samples may have one loss.

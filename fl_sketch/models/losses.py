@@ -24,8 +24,7 @@ import jax.numpy as jnp
 import optax
 
 REGISTRY = registry.Registry('loss', leading=2)
-register, describe = REGISTRY.register, REGISTRY.describe
-names = REGISTRY.names
+names, register, describe = REGISTRY.names, REGISTRY.register, REGISTRY.describe
 Kind = Callable[[jax.Array, Batch], Mapping[str, jax.Array]]
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
 MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]
@@ -99,7 +98,7 @@ def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def _of_shape(shape, y):
-  """The labels, checked: another shape would be broadcast."""
+  # Another shape would be broadcast.
   if y.shape != shape:
     raise ValueError(f"'y' has shape {y.shape}, not {shape}.")
   return y
@@ -185,7 +184,7 @@ def make(
 
   The model is of any library, see `as_model`; `mean` and `std` are of
   `preprocess`; the kind is one of `names()`, or such a function.
-  Returns (params, batch, key=None) -> f32[], which draws nothing without a key;
+  Returns (params, batch, key=None) -> f32[], which draws nothing without a key,
   and (params, batch) -> sums and 'count'.
   """
   apply, values = as_model(model).apply, kind_of(kind)
@@ -244,22 +243,17 @@ def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
   return loss_fn, metrics_fn
 
 
-def quadratic() -> LossFn:
-  r"""Build the mean over a batch of :math:`\frac12 \|A_i^T (w - w_i)\|_2^2`.
+def quadratic() -> tuple[LossFn, MetricsFn]:
+  r"""Build loss and metrics of samples :math:`\frac12 \|A_i^T (w - w_i)\|_2^2`.
 
   Of params {'w': f32[d]} and batches {'factor': f32[batch, d, rank], 'optimum':
   f32[batch, d]}.
   """
-  loss_fn, _ = of_values(_quadratic_values)
-  return lambda params, batch: loss_fn(params, batch)
 
+  def values(params, batch):
+    difference = params['w'][None] - batch['optimum']
+    products = jnp.einsum('bd,bdr->br', difference, batch['factor'])
+    return {'loss': jnp.square(products).sum(-1) / 2}
 
-def quadratic_metrics(params: Params, batch: Batch) -> dict[str, jax.Array]:
-  """Return sums of the loss of `quadratic`: {'loss': f32[], 'count': f32[]}."""
-  return of_values(_quadratic_values)[1](params, batch)
-
-
-def _quadratic_values(params, batch):
-  difference = params['w'][None] - batch['optimum']
-  products = jnp.einsum('bd,bdr->br', difference, batch['factor'])
-  return {'loss': jnp.square(products).sum(-1) / 2}
+  loss_fn, metrics_fn = of_values(values)
+  return lambda params, batch: loss_fn(params, batch), metrics_fn

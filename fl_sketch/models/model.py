@@ -146,16 +146,13 @@ def _haiku(model: Any) -> Model:
 
 
 def _mode(module) -> Callable[[Any], dict[str, Any]]:
-  """Return a function from a key, or None, to arguments of the module."""
   taken = inspect.signature(type(module).__call__).parameters
   names = [name for name in _MODES if name in taken]
   return lambda key: {name: _MODES[name] == (key is not None) for name in names}
 
 
 def _check(collections: Iterable[str]) -> None:
-  """Check that a module has no state besides its parameters."""
-  state = sorted({*collections})
-  if state:
+  if state := sorted({*collections}):
     raise ValueError(
       f'The model has {state=}, not parameters alone: use GroupNorm or '
       'LayerNorm in place of BatchNorm.'

@@ -1,4 +1,7 @@
-"""Feed-forward networks: linear, MLP, LeNets, the CNN of FEMNIST, ResNets."""
+"""Feed-forward networks: linear, MLP, LeNets, the CNN of FEMNIST, ResNets.
+
+All return logits, f32[batch, num_classes].
+"""
 
 from collections.abc import Sequence
 import functools
@@ -34,7 +37,6 @@ class Linear(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    """Return the logits, f32[batch, num_classes]."""
     x_BxD = x.reshape(x.shape[0], -1)
     return layers.dense(self.num_classes, self.dtype, name='dense')(x_BxD)
 
@@ -49,11 +51,10 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    """Return the logits, f32[batch, num_classes]."""
     h_BxD = x.reshape(x.shape[0], -1)
     for width in self.widths:
-      dense = layers.dense(width, self.dtype)
-      h_BxD = ACTIVATIONS[self.activation](dense(h_BxD))
+      h_BxD = layers.dense(width, self.dtype)(h_BxD)
+      h_BxD = ACTIVATIONS[self.activation](h_BxD)
     return layers.dense(self.num_classes, self.dtype)(h_BxD)
 
 
@@ -70,13 +71,12 @@ class LeNet5(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Return the logits, f32[batch, num_classes]."""
-    h_BxHxWxF = x_BxHxWxC
+    h = x_BxHxWxC
     for features, padding in ((6, 'SAME'), (16, 'VALID')):
       conv = layers.conv(features, 5, padding, dtype=self.dtype)
       # The relu comes after the pool, on a quarter of the values: they commute.
-      h_BxHxWxF = jax.nn.relu(layers.max_pool(conv(h_BxHxWxF)))
-    h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
+      h = jax.nn.relu(layers.max_pool(conv(h)))
+    h_BxD = h.reshape(h.shape[0], -1)
     for width in (120, 84):
       h_BxD = jax.nn.relu(layers.dense(width, self.dtype)(h_BxD))
     return layers.dense(self.num_classes, self.dtype)(h_BxD)
@@ -97,7 +97,6 @@ class EmnistCNN(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
-    """Return the logits, f32[batch, num_classes]."""
     first, second = (
       layers.conv(features, 3, 'VALID', dtype=self.dtype)
       for features in (32, 64)
@@ -129,14 +128,13 @@ class SmoothLeNet(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Return the logits, f32[batch, num_classes]."""
-    h_BxHxWxF = x_BxHxWxC
+    h = x_BxHxWxC
     options: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
     options['dtype'] = self.dtype
     for stride in (2, 2, 1):
       conv = layers.conv(12, 5, stride=stride, **options)
-      h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
-    h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
+      h = ACTIVATIONS[self.activation](conv(h))
+    h_BxD = h.reshape(h.shape[0], -1)
     return layers.dense(self.num_classes, **options)(h_BxD)
 
 
@@ -159,7 +157,6 @@ class ResNet(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Return the logits, f32[batch, num_classes]."""
     h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)
     h = jax.nn.relu(_norm()(h))
     for i, blocks in enumerate(self.stages):
@@ -169,7 +166,6 @@ class ResNet(nn.Module):
     return layers.dense(self.num_classes, self.dtype)(h.mean((1, 2)))
 
   def _block(self, x, features, stride):
-    """The input plus two or three convolutions of it."""
     if self.bottleneck:
       plan = ((features, 1, 1), (features, 3, stride), (4 * features, 1, 1))
     else:

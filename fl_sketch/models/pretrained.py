@@ -46,8 +46,8 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   The file is what `save` wrote, or model.safetensors of Hugging Face: of ViT,
   BERT, GPT-2, Llama or Qwen2. A missing head of ViT and BERT, or one of other
   classes, stays as drawn, and heads and poolers without a place are left out;
-  both are logged. A decoder requires all arrays. Raises ValueError if there is
-  no such file, or its arrays or config.json differ from the model's.
+  both are logged. Raises ValueError if there is no such file, or its arrays or
+  config.json differ from the model's.
   """
   path = pathlib.Path(path).expanduser()
   stored = _read(path)
@@ -104,8 +104,8 @@ def export(
   A GPT becomes a GPT2LMHeadModel, a Llama a LlamaForCausalLM, or with biases a
   Qwen2ForCausalLM, and a Bert a BertForSequenceClassification. `length` is of a
   training sample, `tokenizer` the content of tokenizer.json. Raises
-  FileExistsError if the folder has files, SaveError if it cannot be written,
-  and ValueError if transformers have no such model.
+  FileExistsError if the folder has files, and ValueError if transformers have
+  no such model.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.is_dir() and any(folder.iterdir()):

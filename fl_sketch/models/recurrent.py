@@ -26,6 +26,7 @@ class LSTMLayer(nn.Module):
   :math:`c_t = \sigma(f) c_{t-1} + \sigma(i) \tanh(g)` and
   :math:`h_t = \sigma(o) \tanh(c_t)`, where i, f, g and o are the parts of
   :math:`W x_t + U h_{t-1} + b`; b starts at 1 for f, else at 0, as in Keras.
+  Returns every h, f32[batch, length, hidden], as `GRULayer` does.
   """
 
   hidden: int  # numbers of h
@@ -33,7 +34,6 @@ class LSTMLayer(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    """Return every h, f32[batch, length, hidden]."""
     first = lambda key, shape, dtype: jnp.repeat(
       jnp.array([0, 1, 0, 0], dtype), self.hidden
     )
@@ -65,7 +65,6 @@ class GRULayer(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    """Return every h, f32[batch, length, hidden]."""
     inputs_LxBxG, recurrent = _products(self, x_BxLxD, 3)
     zeros = nn.initializers.zeros
     bias = self.param('recurrent_bias', zeros, (self.hidden,))[None]
@@ -82,7 +81,7 @@ class GRULayer(nn.Module):
 
 
 def _products(layer, x_BxLxD, parts, **options):
-  """W x + b at every time, f32[length, batch, parts x hidden]; h -> U h."""
+  """Return W x + b, f32[length, batch, parts x hidden], and h -> U h."""
   width = parts * layer.hidden
   inputs = layers.dense(
     width, layer.dtype, kernel_init=_GLOROT, name='input', **options,
@@ -114,7 +113,6 @@ class Recurrent(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
-    """Return logits f32[batch, length, vocabulary]; f32[batch, .] if `last`."""
     transformer.check_tokens(tokens_BxL)
     rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)

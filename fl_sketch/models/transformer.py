@@ -74,7 +74,10 @@ class Kind(NamedTuple):
 
 
 class Attention(nn.Module):
-  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v."""
+  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v.
+
+  Of f32[batch, length, width]; positions of mask 0 are ignored.
+  """
 
   heads: int  # a divisor of the width
   kind: Kind = Kind()
@@ -82,7 +85,6 @@ class Attention(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
-    """Return f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     kind, size = self.kind, width // self.heads
     kv_heads = kind.kv_heads or self.heads
@@ -131,7 +133,6 @@ class Block(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
-    """Return f32[batch, length, width]."""
     kind = self.kind
     attend = Attention(self.heads, kind, self.dtype, name='attention')
     layers = (lambda x: attend(x, mask_BxL)), self._mlp
@@ -227,7 +228,6 @@ class ViT(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Return the logits, f32[batch, num_classes]."""
     (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
     if rows % patch or cols % patch:
       raise ValueError(f'{rows=} and {cols=} must be multiples of {patch=}.')
@@ -240,9 +240,9 @@ class ViT(nn.Module):
     first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
     x = jnp.concatenate([first, x], axis=1)
     x += table(self, 'positions', x.shape[1], self.width)[None]
-    options = {'hidden': 4 * self.width, 'dtype': self.dtype}
+    sizes = self.heads, 4 * self.width, Kind(), self.dtype
     for i in range(self.depth):
-      x = Block(self.heads, **options, name=f'block_{i}')(x)
+      x = Block(*sizes, name=f'block_{i}')(x)
     x = norm('norm')(x)[:, 0]
     return layers.dense(self.num_classes, self.dtype, name='head')(x)
 
@@ -264,7 +264,6 @@ class Bert(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BxL):
-    """Return the logits, f32[batch, num_classes], of i32[batch, length]."""
     check_tokens(tokens_BxL)
     length = tokens_BxL.shape[1]
     if length > self.max_length:
@@ -274,10 +273,8 @@ class Bert(nn.Module):
     places, kinds = of('positions', self.max_length), of('token_types', 2)
     x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
     x = norm('norm')(x)
-    kind = Kind(norm_first=False)
-    sizes = self.heads, 4 * self.width, kind, self.dtype
+    sizes = self.heads, 4 * self.width, Kind(norm_first=False), self.dtype
     for i in range(self.depth):
       x = Block(*sizes, name=f'block_{i}')(x, tokens_BxL > 0)
-    pool = layers.dense(self.width, self.dtype, name='pooler')
-    x = jnp.tanh(pool(x[:, 0]))
+    x = jnp.tanh(layers.dense(self.width, self.dtype, name='pooler')(x[:, 0]))
     return layers.dense(self.num_classes, self.dtype, name='head')(x)

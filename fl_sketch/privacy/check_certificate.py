@@ -26,8 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-DATA, SECRET, MIXED, CHANGED = 'data', 'secret', 'mixed', 'changed'
-
 
 class Refused(Exception):
   """The certificate does not show what it claims."""
@@ -57,8 +55,8 @@ class Part(NamedTuple):
 class Value(NamedTuple):
   """What is known of a value."""
 
-  labels: frozenset = frozenset()
-  rows: Any = None
+  data: Any = None  # of clients: Rows, or MIXED
+  secret: bool = False
   part: Any = None
   number: Any = None
 
@@ -77,34 +75,37 @@ class Number:
     return f'{self.op}({", ".join(x.text() for x in self.args)})'
 
 
-class Equation:
+class Equation(NamedTuple):
   """One equation of a program; `ins` and `outs` are (dtype, shape)."""
 
-  def __init__(self, name, params, ins, outs, inner, path):
-    self.name, self.params, self.path = name, params, path
-    self.ins, self.outs, self.inner = ins, outs, inner
+  name: str
+  params: dict
+  ins: list
+  outs: list
+  inner: list
+  path: tuple
 
 
-PUBLIC, ZEROS = Value(), Part()
+MIXED, ZEROS = 'mixed', Part()
 NONE, ANY_AXIS = frozenset(), frozenset(range(32))
 # Primitives whose results depend on the same entries of their arguments.
 ELEMENTWISE = frozenset(
-  'abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp '
-  'clz convert_element_type copy copy_p cos cosh distinct div eq erf erf_inv '
-  'erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log '
-  'log1p logistic lt max min mul ne neg nextafter not or population_count pow '
-  'pvary random_fold_in random_unwrap random_wrap real reduce_precision rem '
-  'reshard round rsqrt select_n sharding_constraint shift_left '
-  'shift_right_arithmetic shift_right_logical sign sin sinh sqrt square '
-  'stop_gradient sub tan tanh xor'.split()
+  'abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp clz '
+  ' convert_element_type cos cosh div eq erf erf_inv erfc exp exp2 expm1 '
+  'floor ge gt imag integer_pow is_finite le lgamma log log1p logistic lt max '
+  'min mul ne neg nextafter not or population_count pow random_fold_in '
+  'random_unwrap random_wrap real reduce_precision rem reshard round rsqrt '
+  'select_n sharding_constraint shift_left shift_right_arithmetic '
+  'shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh '
+  'xor'.split()
 )
 REDUCTIONS = (
   'argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod '
   'reduce_sum reduce_xor'
 ).split()
 COLLECTIVES = (
-  'psum psum_invariant pmax pmin all_gather all_gather_invariant all_to_all '
-  'reduce_scatter ppermute'
+  'psum pmax pmin all_gather all_gather_invariant all_to_all reduce_scatter '
+  'ppermute'
 ).split()
 # They mix rows, and act on nothing else; any other name is refused.
 PURE = frozenset(
@@ -113,22 +114,20 @@ PURE = frozenset(
   'cumsum cumlogsumexp custom_linear_solve device_put digamma dot_general '
   'dynamic_slice dynamic_update_slice eig eigh fft geqrf hessenberg '
   'householder_product igamma igammac iota lu lu_pivots_to_permutation name '
-  'platform_index polygamma qr ragged_dot_general random_clone random_seed '
-  'reduce reduce_window reduce_window_max reduce_window_min reduce_window_sum '
-  'rev rng_bit_generator scaled_dot scatter-add scatter-max scatter-min '
-  'scatter-mul scatter-sub scatter_sub schur select_and_gather_add '
-  'select_and_scatter select_and_scatter_add sort svd threefry2x32 tile '
-  'triangular_solve tridiagonal tridiagonal_solve unstack zeta'.split()
+  'platform_index polygamma qr ragged_dot_general random_bits random_clone '
+  'random_seed random_split reduce reduce_window reduce_window_max '
+  'reduce_window_min reduce_window_sum rev rng_bit_generator scaled_dot '
+  'scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub '
+  'scatter_sub schur select_and_gather_add select_and_scatter '
+  'select_and_scatter_add sort split '
+  'svd threefry2x32 tile top_k triangular_solve tridiagonal '
+  'tridiagonal_solve unstack zeta'.split()
 )
 LAYOUT = (
   'broadcast_in_dim convert_element_type reshape reshard sharding_constraint '
-  'squeeze transpose'
+  'transpose'
 ).split()
-CHOICES = {
-  'broadcast_in_dim', 'gather', 'pad', 'reshape', 'slice', 'split', 'squeeze',
-  'transpose',
-}  # fmt: skip
-EQUAL = 'pvary', 'copy', 'copy_p'
+CHOICES = 'broadcast_in_dim', 'gather', 'pad', 'reshape', 'slice', 'transpose'
 
 
 def less(axis: int, gone) -> int:
@@ -136,47 +135,14 @@ def less(axis: int, gone) -> int:
   return axis - sum(g < axis for g in gone)
 
 
-def each(rule) -> Callable[..., Any]:
-  """Make a rule for axes of one for an axis: (equation, argument, axis)."""
-
-  def of_axes(eqn, n, axes):
-    moved = tuple(rule(eqn, n, axis) for axis in axes)
-    return None if None in moved else moved
-
-  return of_axes
-
-
-def unless(mixes) -> Callable[..., Any]:
-  """Make a rule that keeps an axis unless mixes(parameters, axis)."""
-  return each(lambda eqn, n, axis: None if mixes(eqn.params, axis) else axis)
-
-
-def _reduced(key):
-  def rule(eqn, n, axis):
-    gone = eqn.params[key]
-    return None if axis in gone else less(axis, gone)
-
-  return each(rule)
+def _reduced(eqn, n, axis):
+  gone = eqn.params['axes']
+  return None if axis in gone else less(axis, gone)
 
 
 def _broadcast(eqn, n, axis):
   to = eqn.params['broadcast_dimensions'][axis]
   return to if eqn.outs[0][1][to] == eqn.ins[n][1][axis] else None
-
-
-def _reshaped(eqn, n, axes):
-  """Follow neighbouring axes, which may be split or merged."""
-  shape, out = eqn.ins[n][1], eqn.outs[0][1]
-  first, last = min(axes), max(axes) + 1
-  if len(axes) != last - first:
-    return None
-  before, size = math.prod(shape[:first]), math.prod(shape[first:last])
-  for start in reversed(range(len(out))):
-    for end in range(start + 1, len(out) + 1):
-      sizes = math.prod(out[:start]), math.prod(out[start:end])
-      if sizes == (before, size):
-        return tuple(range(start, end))
-  return None
 
 
 def _gathered(eqn, n, axis):
@@ -195,45 +161,49 @@ def _gathered(eqn, n, axis):
   return p['offset_dims'][less(axis, gone)]
 
 
-def _scattered(eqn, n, axis):
-  """Keep axes that the operand, indices and updates have in common."""
-  p = eqn.params['dimension_numbers']
-  common = p['operand_batching_dims']
-  if n == 0:
-    return axis if axis in common else None
-  aligned = p['scatter_indices_batching_dims']
-  outer = axis if n == 1 else less(axis, p['update_window_dims'])
-  window = n == 2 and axis in p['update_window_dims']
-  return (
-    common[aligned.index(outer)] if outer in aligned and not window else None
-  )
-
-
-SAME = each(lambda eqn, n, axis: axis)
-RULES: dict[str, Callable[..., Any]] = {
-  **dict.fromkeys(ELEMENTWISE, SAME),
-  **dict.fromkeys(REDUCTIONS, _reduced('axes')),
-  **dict.fromkeys(('random_bits', 'random_split', 'split'), SAME),
-  'broadcast_in_dim': each(_broadcast),
-  'concatenate': unless(lambda p, axis: axis == p['dimension']),
-  'gather': each(_gathered),
-  'pad': unless(lambda p, axis: any(p['padding_config'][axis][::2])),
-  'reshape': _reshaped,
-  'scatter': each(_scattered),
-  'slice': unless(lambda p, a: p.get('strides') and p['strides'][a] != 1),
-  'squeeze': _reduced('dimensions'),
-  'stack': each(lambda eqn, n, axis: axis + (axis >= eqn.params['axis'])),
-  'top_k': each(
-    lambda eqn, n, axis: (
-      None if axis == eqn.params['axis'] % len(eqn.ins[0][1]) else axis
-    )
+# Where an axis of an argument is in the result; None: it is combined.
+RULES: dict[str, Callable[[Equation, int, int], int | None]] = {
+  **dict.fromkeys(ELEMENTWISE, lambda eqn, n, a: a),
+  **dict.fromkeys(REDUCTIONS, _reduced),
+  'broadcast_in_dim': _broadcast,
+  'concatenate': lambda eqn, n, a: None if a == eqn.params['dimension'] else a,
+  'gather': _gathered,
+  'pad': lambda eqn, n, a: (
+    None if any(eqn.params['padding_config'][a][::2]) else a
   ),
-  'transpose': each(lambda eqn, n, a: eqn.params['permutation'].index(a)),
-}  # fmt: skip
-KNOWN = PURE | RULES.keys() | {*COLLECTIVES}
+  'slice': lambda eqn, n, a: a if eqn.params['strides'][a] == 1 else None,
+  'stack': lambda eqn, n, a: a + (a >= eqn.params['axis']),
+  'transpose': lambda eqn, n, a: eqn.params['permutation'].index(a),
+}
+KNOWN = PURE | RULES.keys() | {*COLLECTIVES, 'reshape'}
 
 
-def span_of(eqn, out, rows) -> Any:
+def axes_after(eqn, n, axes) -> Any:
+  """Return where axes of argument n are; None: one of them is combined."""
+  if axes and eqn.name == 'reshape':
+    return _reshaped(eqn, axes)
+  if axes and eqn.name not in RULES:
+    return None
+  to = tuple(RULES[eqn.name](eqn, n, axis) for axis in axes)
+  return None if None in to else to
+
+
+def _reshaped(eqn, axes):
+  """Follow neighbouring axes, which may be split or merged."""
+  shape, out = eqn.ins[0][1], eqn.outs[0][1]
+  first, last = min(axes), max(axes) + 1
+  if len(axes) != last - first:
+    return None
+  before, size = math.prod(shape[:first]), math.prod(shape[first:last])
+  for start in reversed(range(len(out))):
+    for end in range(start + 1, len(out) + 1):
+      sizes = math.prod(out[:start]), math.prod(out[start:end])
+      if sizes == (before, size):
+        return tuple(range(start, end))
+  return None
+
+
+def span_of(eqn, rows) -> Any:
   """Return the clients of a result whose axis of clients may be cut."""
   if rows.span is None or len(rows.axes) != 1:
     return rows.span
@@ -242,16 +212,16 @@ def span_of(eqn, out, rows) -> Any:
   if eqn.name == 'slice':
     start = p['start_indices'][axis]
     size = p['limit_indices'][axis] - start
-  elif eqn.name == 'split' and p['axis'] == axis:
-    start, size = sum(p['sizes'][:out]), p['sizes'][out]
   elif eqn.name == 'pad':
     size += min(p['padding_config'][axis][1], 0)
   return min(low + start, high), min(low + start + size, high)
 
 
-def rows_after(eqn, out, rows) -> Any:
-  """Return the rows of a result; None where clients are mixed."""
-  found = [(n, x) for n, x in enumerate(rows) if x is not None]
+def data_after(eqn, data) -> Any:
+  """Return whose a result is, of data of its arguments that may be None."""
+  found = [(n, x) for n, x in enumerate(data) if x is not None]
+  if not found or MIXED in data or eqn.name in COLLECTIVES:
+    return MIXED if found else None
   first = found[0][1]
   kept = eqn.name in ELEMENTWISE or eqn.name in CHOICES
   untouched = len(found) == 1 and first.untouched and kept
@@ -260,36 +230,17 @@ def rows_after(eqn, out, rows) -> Any:
     lanes = any(x.lanes for _, x in found)
     span = next(iter(spans), None)
     made = Rows((), span, first.loops, untouched, lanes)
-    return None if len(spans) > 1 else made
-  if eqn.name == 'concatenate' and first.axes == (eqn.params['dimension'],):
-    return _joined(eqn, rows)
-  rule = RULES.get(eqn.name)
-  if rule is None or len({(x.span, x.loops) for _, x in found}) > 1:
-    return None
-  moved = {rule(eqn, n, x.axes) for n, x in found}
-  if None in moved or len(moved) > 1:
-    return None
-  return Rows(moved.pop(), span_of(eqn, out, first), first.loops, untouched)
-
-
-def _joined(eqn, rows):
-  """Concatenate rows of clients that follow one another, then public rows."""
-  known = [x for x in rows if x is not None]
-  (axis,), end = known[0].axes, known[0].span and known[0].span[0]
-  for n, row in enumerate(known):
-    alike = rows[n] is row and row.span and row.span[0] == end
-    size = eqn.ins[n][1][axis]
-    if not alike or row._replace(span=None) != known[0]._replace(span=None):
-      return None
-    if row.span[1] - row.span[0] > size:
-      return None
-    end = row.span[1]
-  return known[0]._replace(span=(known[0].span[0], end))
+    return MIXED if len(spans) > 1 else made
+  moved = {axes_after(eqn, n, x.axes) for n, x in found}
+  same = {(x.span, x.loops) for _, x in found}
+  if None in moved or len(moved) > 1 or len(same) > 1:
+    return MIXED
+  return Rows(moved.pop(), span_of(eqn, first), first.loops, untouched)
 
 
 def part_after(eqn, parts) -> Any:
   """Return the contribution, sum or noise that a result is; None: none."""
-  if eqn.name in ('add', 'add_any'):
+  if eqn.name == 'add':
     return added(*parts)
   part = parts[0] if parts else None
   if part is None:
@@ -298,17 +249,16 @@ def part_after(eqn, parts) -> Any:
     gone = eqn.params['axes']
     axes = tuple(less(a, gone) for a in part.axes if a not in gone)
     return part._replace(axes=axes) if {*gone} <= {*part.axes} else None
-  if eqn.name in ('psum', 'psum_invariant'):
+  if eqn.name == 'psum':
     whole = part.of_shard and not part.axes and len(parts) == 1
     return part._replace(of_shard=False) if whole else None
   (before, shape), (after, to) = eqn.ins[0], eqn.outs[0]
   integers = {'int32', 'uint32'}, {'int64', 'uint64'}
   same = any({before, after} <= kind for kind in integers)
-  if eqn.name not in (*LAYOUT, *EQUAL) or not same:
+  same = same and math.prod(shape) == math.prod(to)
+  if eqn.name not in LAYOUT or not same:
     return None
-  if math.prod(shape) != math.prod(to):
-    return None
-  axes = part.axes and RULES[eqn.name](eqn, 0, part.axes)
+  axes = axes_after(eqn, 0, part.axes)
   return None if axes is None else part._replace(axes=axes)
 
 
@@ -339,10 +289,10 @@ def _overlap(x, y) -> bool:
   return not any(p == ('earlier', q) or q == ('earlier', p) for p, q in pairs)
 
 
-def selected(parts, by=None) -> Any:
+def selected(by, parts) -> Any:
   """Return one part or zeros, chosen by public or by its clients' data."""
   found = {*parts} - {ZEROS}
-  if None in found or len(found) > 1:
+  if None in found or len(found) > 1 or by == MIXED:
     return None
   part = found.pop() if found else ZEROS
   if by is None or not part.terms:
@@ -372,23 +322,33 @@ def kind_of(value: Value) -> str:
     names += ['noise'] * bool(part.noise)
     along = f' along {list(part.axes)}' if part.axes else ''
     words.append(' + '.join(names) + along + ' of a shard' * part.of_shard)
-  if value.rows is not None and DATA in value.labels:
-    axes = value.rows.axes
+  if isinstance(value.data, Rows):
+    axes = value.data.axes
     words.append(f'rows along {list(axes)}' if axes else "one client's")
-  words += [x for x in (MIXED, CHANGED, SECRET) if x in value.labels]
+  words += [MIXED] * (value.data == MIXED) + ['secret'] * value.secret
   return ', '.join(words) or 'public'
 
 
 class Walk:
-  """A type checker of a round's equations; it collects errors and releases."""
+  """A type checker of a round's equations; it notes errors and releases."""
 
   def __init__(self, certificate):
     self.kinds, self.hyper = certificate['kinds'], certificate['hyper']
-    self.unit = certificate['unit']
-    self.wrong, self.releases, self.used = [], [], set()
+    self.variables, self.unit = certificate['variables'], certificate['unit']
+    self.notes: list[Any] = []  # (what, of which)
+    apart = self.unit == 'client' and certificate['trust'] != 'central'
+    self.places = {'round', 0} if apart else {'round'}  # noise depends on them
     self.table, self.scans, self.clients = {}, {}, ()
     self.shards = 0
-    self.scans_rounds = len(ids_shape(certificate)) > 1
+    self.scans_rounds = len(shapes(certificate)['cohort.ids']) > 1
+
+  def found(self, what) -> list:
+    """Return all notes of a kind: 'wrong', 'release' or 'noise'."""
+    return [x for kind, x in self.notes if kind == what]
+
+  def leak(self, eqn, text):
+    """Note an error."""
+    self.notes.append(('wrong', f'{eqn.path}: {text}'))
 
   def number(
     self, op, params=(), args=(), fresh=NONE, varies=NONE, secret=False,
@@ -404,130 +364,85 @@ class Walk:
     places = ANY_AXIS | self.scans.keys()
     return self.number('unknown', (eqn.path, n), (), varies=places)
 
-  def constant(self, x) -> Value:
-    """Return a literal: [type, shape, value] or [.., whether 0, its name]."""
-    axes = frozenset(range(len(x[1])))
-    zero = x[2] is True if axes or len(x) > 3 else not x[2]
-    params = x[2] if len(x) == 3 else 'array'
-    params = *x[:2], *x[3:], params
-    return Value(
-      number=self.number('literal', params, (), varies=axes, zero=zero)
-    )
-
   def program(self, program, values, path) -> list:
     """Return the values of a program's results; compare types on the way."""
-    env = [self.constant(x) for x in program['constants']] + list(values)
-    variables, start = program['variables'], len(program['constants'])
-    if [start, len(values)] != program['arguments']:
-      raise Refused(f'{path}: a program has other arguments than its caller')
-    read = lambda x: env[x] if isinstance(x, int) else self.constant(x)
-    type_of = lambda x: tuple(variables[x][:2] if isinstance(x, int) else x[:2])
-    self.compare(env, variables, start, path)
-    for n, row in enumerate(program['equations']):
-      name, params, given, first, count, inner = row
-      here, outs = (*path, n), variables[first : first + count]
-      types = [type_of(x) for x in given], [tuple(x[:2]) for x in outs]
-      if first != len(env) or any(
-        isinstance(x, int) and not 0 <= x < first for x in given
-      ):
-        raise Refused(f'{here}: {name} has variables out of order')
-      eqn = Equation(name, params, *types, inner, here)
-      env += self.equation(eqn, [read(x) for x in given])
-      if len(env) != first + count:
-        raise Refused(f'{here}: {name} has other results')
-      self.compare(env, variables, first, here)
-    return [read(x) for x in program['results']]
+    env = dict(zip(program['arguments'], values, strict=True))
+    self.compare(env, path)
+    types = lambda some: [self.variables[x][:2] for x in some]
+    for n, (name, params, given, outs, inner) in enumerate(
+      program['equations']
+    ):
+      here = (*path, n)
+      eqn = Equation(name, params, types(given), types(outs), inner, here)
+      results = self.equation(eqn, [env[x] for x in given])
+      made = dict(zip(outs, results, strict=True))
+      self.compare(made, here)
+      env |= made
+    return [env[x] for x in program['results']]
 
-  def compare(self, env, variables, first, path):
-    """Compare types from a variable on with those of the certificate."""
-    for n in range(first, len(env)):
-      claimed, own = self.kinds[variables[n][2]], kind_of(env[n])
+  def compare(self, env, path):
+    """Compare types of variables with those of the certificate."""
+    for n, value in env.items():
+      claimed, own = self.kinds[self.variables[n][2]], kind_of(value)
       if claimed != own:
-        self.wrong.append(f'{path}: variable {n} is {own}, not {claimed}')
+        text = f'{path}: variable {n} is {own}, not {claimed}'
+        self.notes.append(('wrong', text))
 
   def equation(self, eqn, values) -> list:
     """Return the results of an equation."""
-    name, inner = eqn.name, eqn.inner
-    if mark := getattr(self, f'_mark_{name}', None):
-      return mark(eqn, values)
-    if name in ('scan', 'while', 'cond', 'shard_map'):
+    if rule := getattr(self, f'on_{eqn.name}', None):
       before = self.scans, self.clients
-      results = getattr(self, f'_{name}')(eqn, values)
+      results = rule(eqn, values)
       self.scans, self.clients = before
       return results
-    if inner:
-      return self.program(inner[0], values, (*eqn.path, 0))
-    if name == 'optimization_barrier':
-      return values
-    if name not in KNOWN and any(x.labels for x in values):
-      raise Refused(f'{eqn.path}: {name} has no rule')
+    if eqn.name not in KNOWN and any(x.data or x.secret for x in values):
+      raise Refused(f'{eqn.path}: {eqn.name} has no rule')
     return [self.result(eqn, n, values) for n in range(len(eqn.outs))]
 
   def result(self, eqn, out, values) -> Value:
-    """Return a result by the rules of labels, rows, parts and numbers."""
-    labels = NONE.union(*(x.labels for x in values))
-    given = [*map(part_of, values)]
+    """Return a result by the rules of data, parts and numbers."""
+    parts, data = [*map(part_of, values)], [x.data for x in values]
+    secret = any(x.secret for x in values)
     if eqn.name == 'select_n':
-      part = self.selected(values[0], given[1:])
+      part = selected(data[0], parts[1:])
     else:
-      part = part_after(eqn, given)
-    rows = None
-    if DATA in labels:
-      rows = self.rows(eqn, out, values)
-      labels = labels if rows else labels | {MIXED}
-      labels = changed(labels, part, given)
-    return Value(labels, rows, part, self.numbered(eqn, out, values))
-
-  def rows(self, eqn, out, values):
-    """Return the rows of a result; None: clients are mixed."""
-    found = [x.rows for x in values]
-    unknown = any(x.rows is None for x in values if DATA in x.labels)
-    if unknown or eqn.name in COLLECTIVES:
-      return None
-    if eqn.name in ('gather', 'scatter') and is_ids(values[1].number):
-      given = (found[0], *found[2:])
-      by_first = all(x is None or x.axes == (0,) for x in given)
-      return Rows((0,), (0, eqn.outs[0][1][0])) if by_first else None
-    return rows_after(eqn, out, found)
-
-  def selected(self, by, parts):
-    """Return the part that a value chooses."""
-    if DATA not in by.labels:
-      return selected(parts)
-    return by.rows and selected(parts, by.rows)
+      part = part_after(eqn, parts)
+    whose = data_after(eqn, data)
+    by_ids = eqn.name in ('gather', 'scatter') and is_ids(values[1].number)
+    if by_ids and whose and MIXED not in data:
+      given = [x for x in (data[0], *data[2:]) if x]
+      by_first = all(x.axes == (0,) for x in given)
+      whose = Rows((0,), (0, eqn.outs[0][1][0])) if by_first else MIXED
+    return Value(whose, secret, part, self.numbered(eqn, out, values))
 
   def chosen(self, by, values) -> Value:
     """Return a result that is one of several values."""
-    labels = by.labels.union(*(x.labels for x in values))
-    given = [*map(part_of, values)]
-    part = self.selected(by, given)
-    found = [x.rows for x in values if DATA in x.labels]
+    part = selected(by.data, [*map(part_of, values)])
+    found = [x.data for x in values if x.data]
     # A choice by lanes is of each of them.
-    if DATA in by.labels and not (found and by.rows and by.rows.lanes):
-      found.append(by.rows)
-    plain = {x and x._replace(untouched=False) for x in found}
-    if len(plain) > 1 or None in plain:
-      labels, plain = labels | {MIXED}, {None}
-    labels, numbers = changed(labels, part, given), {x.number for x in values}
-    same = len(numbers) == 1 and not by.labels
-    number = numbers.pop() if same else None
-    return Value(labels, plain.pop() if plain else None, part, number)
+    lanes = found and isinstance(by.data, Rows) and by.data.lanes
+    if by.data and not lanes:
+      found.append(by.data)
+    plain = {x if x == MIXED else x._replace(untouched=False) for x in found}
+    data = plain.pop() if len(plain) == 1 else MIXED if plain else None
+    secret = any(x.secret for x in (by, *values))
+    numbers = {x.number for x in values}
+    same = len(numbers) == 1 and not (by.data or by.secret)
+    return Value(data, secret, part, numbers.pop() if same else None)
 
   def numbered(self, eqn, out, values) -> Number:
     """Return what a result is equal to, and where it never repeats."""
     name = eqn.name
     args = [x.number or self.unknown(eqn, n) for n, x in enumerate(values)]
-    if name == 'random_wrap' and args[0].op == 'random_unwrap':
-      return args[0].args[0]
-    if name in EQUAL:
-      return args[0]
     axes, fresh = frozenset(range(len(eqn.outs[out][1]))), NONE
     first: Any = args[0] if args else None
     moved: list[Any] = [
       self.moved(eqn, n, x.varies) for n, x in enumerate(args)
     ]
     varies = axes.union(*(x.varies - ANY_AXIS for x in args))
-    if args and None not in moved and name != 'random_split':
+    # Equal entries stay equal; others, such as a sum of 1s so far, do not.
+    even = name in ELEMENTWISE or name in REDUCTIONS or name in CHOICES
+    if even and name != 'pad' and None not in moved:
       varies = NONE.union(*moved)
     if name == 'iota':
       fresh = frozenset({eqn.params['dimension']})
@@ -548,42 +463,46 @@ class Walk:
       kept = [self.moved(eqn, 0, frozenset({x})) for x in first.fresh]
       fresh = NONE.union(*filter(None, kept))
     of_key = {*LAYOUT, 'random_fold_in', 'random_split', 'random_wrap'}
-    secret = name in of_key | {'gather', 'dynamic_slice'} and first.secret
+    of_key |= {'gather', 'dynamic_slice', 'slice'}
+    secret = name in of_key and first.secret
     params = out, sorted(eqn.params.items())
     zero = name in (*LAYOUT, 'slice') and first.zero
     return self.number(name, params, args, fresh, varies, secret, zero)
 
   def moved(self, eqn, n, places):
     """Follow axes among places to a result; None: not all of them."""
+    if eqn.name not in RULES and eqn.name != 'reshape':
+      return None
     axes = [x for x in places & ANY_AXIS if x < len(eqn.ins[n][1])]
-    rule = RULES.get(eqn.name)
-    to = [rule and rule(eqn, n, (a,)) for a in axes]
+    to = [axes_after(eqn, n, (a,)) for a in axes]
     return None if None in to else (places - ANY_AXIS).union(*to)
 
   # Programs within equations.
 
-  def _shard_map(self, eqn, values):
+  def on_shard_map(self, eqn, values):
+    """A shard has rows of its own."""
     anew = lambda x, kind: (
-      x._replace(rows=x.rows._replace(span=(0, kind[1][x.rows.axes[0]])))
-      if x.rows and len(x.rows.axes) == 1
+      x._replace(data=x.data._replace(span=(0, kind[1][x.data.axes[0]])))
+      if isinstance(x.data, Rows) and len(x.data.axes) == 1
       else x
     )
-    inner = eqn.inner[0]
-    kinds = [x[:2] for x in inner['variables'][inner['arguments'][0] :]]
+    kinds = [self.variables[n] for n in eqn.inner[0]['arguments']]
     self.shards += 1
-    values = [anew(*x) for x in zip(values, kinds, strict=False)]
-    results = self.program(inner, values, (*eqn.path, 0))
+    values = [anew(*x) for x in zip(values, kinds, strict=True)]
+    results = self.program(eqn.inner[0], values, (*eqn.path, 0))
     self.shards -= 1
     return [anew(*x) for x in zip(results, eqn.outs, strict=True)]
 
-  def _cond(self, eqn, values):
+  def on_cond(self, eqn, values):
+    """A result is one of those of the branches."""
     by, *values = values
     branches = [
       self.program(x, values, (*eqn.path, n)) for n, x in enumerate(eqn.inner)
     ]
     return [self.chosen(by, x) for x in zip(*branches, strict=True)]
 
-  def _while(self, eqn, values):
+  def on_while(self, eqn, values):
+    """A carry also depends on what stops the loop."""
     p, (test, body) = eqn.params, eqn.inner
     first, count = p['cond_nconsts'], p['cond_nconsts'] + p['body_nconsts']
     self.scans = self.scans | {eqn.path: None}
@@ -595,15 +514,17 @@ class Walk:
 
     return self.fixed(eqn, values[count:], step, False)[0]
 
-  def _scan(self, eqn, values):
+  def on_scan(self, eqn, values):
+    """A step may be of one client, and the carry of those before it."""
     p, path = eqn.params, eqn.path
     count, carry = p['num_consts'], p['num_carry']
     consts, steps = values[:count], values[count + carry :]
     self.scans = self.scans | {path: p['length']}
-    over = any(x.rows and 0 in x.rows.axes for x in steps)
+    over = any(isinstance(x.data, Rows) and 0 in x.data.axes for x in steps)
     if over:  # a scan over clients, whose constants are of all of them
       self.clients = (*self.clients, path)
-      consts = [_mixed(x) if DATA in x.labels else x for x in consts]
+      beside = lambda x: x._replace(data=MIXED, part=None)
+      consts = [beside(x) if x.data else x for x in consts]
     steps = [self.step(x, path, over) for x in steps]
 
     def body(state):
@@ -623,14 +544,12 @@ class Walk:
 
   def step(self, value, path, over):
     """Return one step of an array that a loop scans."""
-    labels, rows, number = value.labels, value.rows, value.number
-    if rows:
-      of_one = 0 in rows.axes
-      rows = rows._replace(axes=tuple(a - 1 for a in rows.axes if a))
-      if of_one:
-        rows = rows._replace(loops=(*rows.loops, path))
-      elif over:
-        labels, rows = labels | {MIXED}, None
+    data, number = value.data, value.number
+    if isinstance(data, Rows):
+      loops = (*data.loops, path) if 0 in data.axes else data.loops
+      axes = tuple(a - 1 for a in data.axes if a)
+      other = over and 0 not in data.axes
+      data = MIXED if other else data._replace(axes=axes, loops=loops)
     if number:
       inner = lambda places: (places - ANY_AXIS).union(
         {x - 1 for x in places & ANY_AXIS if x}, {path} if 0 in places else ()
@@ -638,187 +557,193 @@ class Walk:
       fresh, varies = inner(number.fresh), inner(number.varies) | {path}
       args = [number], fresh, varies, number.secret, number.zero
       number = self.number('step', path, *args)
-    return Value(labels, rows, None, number)
+    return Value(data, value.secret, None, number)
 
   def stacked(self, value, path):
     """Return what a scan stacks from a value of each step."""
-    rows = value.rows
-    if rows:
-      first = (0,) if path in rows.loops else ()
-      axes = (*first, *(a + 1 for a in rows.axes))
-      loops = tuple(x for x in rows.loops if x != path)
-      rows = rows._replace(axes=axes, loops=loops)
-    return Value(value.labels, rows)
+    data = value.data
+    if isinstance(data, Rows):
+      first = (0,) if path in data.loops else ()
+      axes = (*first, *(a + 1 for a in data.axes))
+      loops = tuple(x for x in data.loops if x != path)
+      data = data._replace(axes=axes, loops=loops)
+    return Value(data, value.secret)
 
   def fixed(self, eqn, state, body, over):
     """Return the stable types of a loop's carry, and those of its results."""
-    saved = len(self.wrong), len(self.releases), {*self.used}
+    before = len(self.notes)
     starts = [x.number.fresh if x.number else NONE for x in state]
-    place = lambda n: (*eqn.path, n)
-    varies = ANY_AXIS | {eqn.path}
-    carry = lambda n, secret: self.number(
-      'carry', place(n), (), varies=varies, secret=secret
-    )
-    secret = [x.number is not None and x.number.secret for x in state]
+    varies, place = ANY_AXIS | {eqn.path}, lambda n: (*eqn.path, n)
+    earlier = {eqn.path: ('earlier', eqn.path)}
     state = [
-      x._replace(number=carry(n, secret[n]), part=part_of(x))
+      x._replace(
+        number=self.number('carry', place(n), (), varies=varies),
+        part=part_of(x),
+      )
       for n, x in enumerate(state)
     ]
     while True:
-      del self.wrong[saved[0] :], self.releases[saved[1] :]
-      self.used = {*saved[2]}
+      del self.notes[before:]
       results, new = body(state), []
       for n, (old, x) in enumerate(zip(state, results, strict=False)):
         number = old.number
-        chain = chained(x.number, number)
-        if chain or counts(x.number, number):
+        if counts(x.number, number):
           # Two rounds may count through the same numbers, unless it counts
           # rounds.
-          own = chain or (self.scans_rounds and len(self.scans) == 1)
-          fresh = (starts[n] if own else NONE) | {eqn.path}
-          number = self.number(
-            'counter', place(n), (), fresh, starts[n], number.secret
-          )
-        elif x.number is not number:
-          number = self.number('carry', (*place(n), 'any'), (), varies=varies)
+          own = self.scans_rounds and len(self.scans) == 1
+          fresh = {eqn.path} | (starts[n] if own else NONE)
+          args = (), frozenset(fresh), starts[n]
+          number = self.number('counter', place(n), *args)
+        elif number.op == 'counter':  # it is none in other steps
+          number = self.number('carry', place(n), (), varies=varies)
         if over:
-          x = x._replace(
-            part=in_loops(x.part, {eqn.path: ('earlier', eqn.path)})
-          )
-          if x.rows and eqn.path in x.rows.loops:
-            x = x._replace(labels=x.labels | {MIXED}, rows=None)
-        new.append(self.chosen(PUBLIC, [old, x])._replace(number=number))
+          x = x._replace(part=in_loops(x.part, earlier))
+          if isinstance(x.data, Rows) and eqn.path in x.data.loops:
+            x = x._replace(data=MIXED)
+        new.append(self.chosen(Value(), [old, x])._replace(number=number))
       if new == state:
         return state, results
       state = new
 
   # Marks of the library's mechanisms.
 
-  def _leak(self, eqn, text):
-    self.wrong.append(f'{eqn.path}: {text}')
+  def on_constant(self, eqn, values):
+    """A scalar with its value, or an array with a name."""
+    p, (dtype, shape) = eqn.params, eqn.outs[0]
+    if values:
+      raise Refused(f'{eqn.path}: a constant has arguments')
+    zero = p.get('zero') or ('value' in p and not p['value'])
+    params = dtype, shape, p.get('array'), p.get('value', 'array')
+    axes = frozenset(range(len(shape)))
+    number = self.number('literal', params, (), varies=axes, zero=zero)
+    return [Value(number=number)]
 
-  def _mark_by_client(self, eqn, values):
-    (value,), axis = values, eqn.params.get('axis')
-    if value.rows is None:
+  def on_by_client(self, eqn, values):
+    """Clients are along an axis; None: all of it is of one client."""
+    (value,), axis = values, eqn.params.get('row_axis')
+    if not isinstance(value.data, Rows):
       return values
-    span, axes = value.rows.span, () if axis is None else (axis,)
-    if axes and span is None:
-      span = 0, eqn.ins[0][1][axis]
-    return [
-      value._replace(rows=Rows(axes, span, value.rows.loops, True, not axes))
-    ]
+    span, axes = value.data.span, ()
+    if axis is not None:
+      axes = (axis + len(mapped(eqn, 0)),)
+      span = span or (0, eqn.ins[0][1][axes[0]])
+    rows = Rows(axes, span, value.data.loops, True, not axes)
+    return [value._replace(data=rows)]
 
-  def _mark_distinct(self, eqn, values):
+  def on_distinct(self, eqn, values):
+    """Ids of clients that differ from one another."""
     axes, number = range(len(eqn.ins[0][1])), values[0].number
     args = [number] if number else []
     fresh = frozenset(axes) | (number.fresh if number else NONE)
     made = self.number('distinct', eqn.path, args, fresh)
     return [values[0]._replace(number=made)]
 
-  def _mark_of_same(self, eqn, values):
+  def on_of_same(self, eqn, values):
+    """Values of the same client as the last one, or of all of its rows."""
     *values, like = values
-    rows = like.rows or Rows((), None, self.clients)
-    lanes = rows.lanes or bool(rows.axes)
-    rows = rows._replace(axes=(), untouched=True, lanes=lanes)
-    of_one = Value(frozenset({DATA}), rows)
-    return [of_one if DATA in x.labels else x for x in values]
+    rows = Rows((), None, self.clients)
+    if isinstance(like.data, Rows):
+      lanes = like.data.lanes or bool(like.data.axes)
+      rows = like.data._replace(axes=(), lanes=lanes)
+    of_one = Value(rows._replace(untouched=True))
+    return [of_one if x.data else x for x in values]
 
-  def _mark_samples(self, eqn, values):
+  def on_samples(self, eqn, values):
+    """A client's samples, each of which is now what a client was."""
     axis, out = len(eqn.params['batched']), []
     for x, (_, shape) in zip(values, eqn.ins, strict=True):
-      if DATA in x.labels:
-        if x.rows is None or not (x.rows.untouched or x.rows.axes == (axis,)):
-          self._leak(eqn, 'samples are mixed before they are bounded')
-        own = 'clients', x.rows and x.rows.span
-        loops = (*self.clients, own)
-        rows = Rows((axis,), (0, shape[axis]), loops, True)
-        x = x._replace(labels=frozenset({DATA}), rows=rows)
+      if whose := x.data:
+        known = whose != MIXED
+        if not (known and (whose.untouched or whose.axes == (axis,))):
+          self.leak(eqn, 'samples are mixed before they are bounded')
+        own = 'clients', whose.span if known else None
+        rows = Rows((axis,), (0, shape[axis]), (*self.clients, own), True)
+        x = x._replace(data=rows, secret=False)
       out.append(x)
     return out
 
-  def _mark_scale(self, eqn, values):
+  def on_scale(self, eqn, values):
+    """The numbers of a grid, of a bound and a noise multiplier."""
     count, law = eqn.params['count'], eqn.params['law']
-    if any({DATA, SECRET} & x.labels for x in values[count:]):
-      self._leak(eqn, 'a bound or a scale of noise depends on data')
+    if any(x.data or x.secret for x in values[count:]):
+      self.leak(eqn, 'a bound or a scale of noise depends on data')
     args = [x.number or self.unknown(eqn, 0) for x in values[count:]]
     one = lambda n: self.number('scale', (n, law), args)
     return [x._replace(number=one(n)) for n, x in enumerate(values[:count])]
 
-  def _mark_contribution(self, eqn, values):
+  def on_contribution(self, eqn, values):
+    """What a client adds to a sum, within the bound of its grid."""
     *values, step, bound = values
-    scale, batched = step.number, eqn.params['batched']
+    scale = step.number
     if scale.op != 'scale' or scale.args[0] is not bound.number:
-      self._leak(eqn, 'a contribution is on the grid of another bound')
-    axes_of = lambda n: tuple(range(sum(mapped[n] for *_, mapped in batched)))
-    named, whose = all(is_lane for is_lane, *_ in batched), set()
+      self.leak(eqn, 'a contribution is on the grid of another bound')
+    named = all(is_lane for is_lane, *_ in eqn.params['batched'])
+    whose, out = set(), []
     for n, x in enumerate(values):
-      if DATA in x.labels:
-        rows = x.rows
-        own = rows and (rows.axes == axes_of(n) or (rows.axes == () and named))
-        whose.add((rows.span, rows.loops) if own else None)
+      if x.data:
+        own = x.data.axes == mapped(eqn, n) or (x.data.axes == () and named)
+        whose.add((x.data.span, x.data.loops) if own else None)
     if len(whose) > 1 or None in whose:
-      self._leak(eqn, 'a contribution is of several clients')
+      self.leak(eqn, 'a contribution is of several clients')
     whose = next(iter(whose - {None}), (None, self.clients))
     terms = frozenset({(eqn.path, *whose)})
-    shard, out = self.shards > 0 and self.unit == 'client', []
+    shard = self.shards > 0 and self.unit == 'client'
     for n, x in enumerate(values):
-      axes = (x.rows.axes if x.rows else ()) or axes_of(n)
+      axes = (x.data.axes if x.data else ()) or mapped(eqn, n)
       out.append(x._replace(part=Part(n, terms, axes, scale, None, shard)))
     return out
 
-  def _mark_drawn(self, eqn, values):
+  def on_drawn(self, eqn, values):
+    """Noise of a key and a grid."""
     count, made = eqn.params['count'], []
-    if DATA in values[count].labels:
-      self._leak(eqn, 'a key of noise depends on data')
+    if values[count].data:
+      self.leak(eqn, 'a key of noise depends on data')
     key, *scale = [x.number for x in values[count:]]
-    grid = scale[0]
-    known = (
-      key
-      and grid
-      and grid.op == 'scale'
-      and scale
-      == [
-        self.number('scale', (n, grid.params[1]), grid.args) for n in range(3)
-      ]
-    )
+    known = key and scale[0] and scale[0].op == 'scale'
+    if known:
+      law, args = scale[0].params[1], scale[0].args
+      grid = [self.number('scale', (n, law), args) for n in range(3)]
+      known = scale == grid
     axes = tuple(range(len(eqn.ins[count][1])))
     for n, x in enumerate(values[:count]):
       noise = (key, n, bool(known) and {*axes} <= key.fresh)
-      part = Part(None, NONE, axes, grid, noise) if known else None
+      part = Part(None, NONE, axes, scale[0], noise) if known else None
       made.append(x._replace(part=part, number=None))
     return made
 
-  def _mark_published(self, eqn, values):
-    if any({DATA, SECRET} & x.labels for x in values):
-      self._leak(eqn, f'{eqn.params["places"]} is published with data')
+  def on_published(self, eqn, values):
+    """What clients or readers see."""
+    if any(x.data or x.secret for x in values):
+      self.leak(eqn, f'{eqn.params["places"]} is published with data')
     return values
 
-  def _mark_trusted(self, eqn, values):
+  def on_trusted(self, eqn, values):
+    """What a user declares public, or rows."""
     if not eqn.params['rows']:
       return [Value(number=x.number) for x in values]
     rows = lambda shape: Rows((0,), (0, shape[0]), self.clients)
     return [
-      Value(frozenset({DATA}), rows(shape)) if DATA in x.labels else x
+      Value(rows(shape)) if x.data else x
       for x, (_, shape) in zip(values, eqn.ins, strict=True)
     ]
 
-  def _mark_released(self, eqn, values):
-    labels = NONE.union(*(x.labels for x in values))
+  def on_released(self, eqn, values):
+    """A sum with noise, which is public from here."""
     parts = [x.part for x in values]
-    if DATA in labels:
+    if any(x.data for x in values):
       whole = all(x and x.terms and x.noise and not x.of_shard for x in parts)
       if not whole or len({x.terms for x in parts}) > 1:
-        self._leak(eqn, 'a release is no sum of contributions with noise')
+        self.leak(eqn, 'a release is no sum of contributions with noise')
       elif len({x.leaf for x in parts}) < len(parts):
-        self._leak(eqn, 'a release has one contribution twice')
+        self.leak(eqn, 'a release has one contribution twice')
       else:
-        self.releases.append(self.release(eqn, parts))
+        self.notes.append(('release', self.release(eqn, parts)))
     for key, leaf, fresh in {x.noise for x in parts if x and x.noise}:
-      places = {x for x, n in self.scans.items() if n != 1} | {'round'}
-      once = (key, leaf) not in self.used and fresh
-      if labels and not (key.secret and places <= key.fresh and once):
-        self._leak(eqn, f'noise is not secret, or used again: {key.text()}')
-      self.used.add((key, leaf))
+      places = {x for x, n in self.scans.items() if n != 1} | self.places
+      once = (key, leaf) not in self.found('noise') and fresh
+      if not (key.secret and places <= key.fresh and once):
+        self.leak(eqn, f'noise is not secret, or used again: {key.text()}')
+      self.notes.append(('noise', (key, leaf)))
     return [Value(number=self.unknown(eqn, n)) for n in range(len(values))]
 
   def release(self, eqn, parts):
@@ -839,21 +764,17 @@ class Walk:
     }  # fmt: skip
 
 
+def mapped(eqn, n) -> tuple:
+  """Return the axes of an argument over which a mark was mapped."""
+  return tuple(range(sum(of[n] for *_, of in eqn.params['batched'])))
+
+
 def part_of(value):
   """Return the part of a value, which may be zeros."""
   number = value.number
-  is_zero = number is not None and number.zero and not value.labels
+  public = value.data is None and not value.secret
+  is_zero = number is not None and number.zero and public
   return ZEROS if is_zero and value.part is None else value.part
-
-
-def changed(labels, part, given):
-  """Return labels of what was a part, and is none any more."""
-  lost = part is None and any(x and x.terms for x in given)
-  return labels | {CHANGED} if lost and DATA in labels else labels
-
-
-def _mixed(value):
-  return Value(value.labels | {MIXED}, None, None, value.number)
 
 
 def widens(eqn) -> bool:
@@ -871,21 +792,12 @@ def is_ids(number) -> bool:
   return number is not None and number.op == 'distinct'
 
 
-def chained(after, before) -> bool:
-  """Return whether a key was derived from another one."""
-  steps = 0
-  while after is not None and after is not before and after.secret:
-    steps += after.op in ('random_fold_in', 'random_split')
-    after = after.args[0] if after.args else None
-  return after is before and steps > 0
-
-
 def counts(after, before) -> bool:
   """Return whether a number is another one plus a constant other than 0."""
   if after is None or after.op not in ('add', 'sub'):
     return False
   first, second = after.args
-  return first is before and second.op == 'literal' and bool(second.params[-1])
+  return first is before and second.op == 'literal' and not second.zero
 
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -912,9 +824,12 @@ def value_of(number, hyper) -> Any:
   return None if fn is None else float(fn(*args))
 
 
-def normal(x: float) -> float:
-  """Return the probability that a unit normal is below x."""
-  return math.erfc(-x / math.sqrt(2)) / 2
+def log_normal(x: float) -> float:
+  """Return the log of the probability that a unit normal is below x."""
+  if x > -30:
+    return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+  tail = math.log1p(3 / x**4 - 1 / x**2) - math.log(-x * math.sqrt(2 * math.pi))
+  return tail - x**2 / 2
 
 
 def root(falls, low: float, high: float) -> float:
@@ -931,9 +846,8 @@ def gaussian_epsilon(distance: float, delta: float) -> float:
   """Return epsilon of two unit normals, by the closed form."""
 
   def excess(e):
-    below, above = normal(distance / 2 - e / distance), 0.0
-    if e < 600:
-      above = math.exp(e) * normal(-distance / 2 - e / distance)
+    below = math.exp(log_normal(distance / 2 - e / distance))
+    above = math.exp(e + log_normal(-distance / 2 - e / distance))
     return below - above - delta
 
   if math.isinf(distance):
@@ -1111,128 +1025,96 @@ def check_account(certificate, releases) -> list[str]:
   spans = sorted(groups)
   apart = all(x and x[1] <= y[0] for x, y in itertools.pairwise(spans))
   spent = max(groups.values(), default=0) if apart else sum(groups.values())
-  shape = ids_shape(certificate)
+  shape = shapes(certificate)['cohort.ids']
   rounds = shape[0] if len(shape) > 1 else 1
   paid = rounds * per_round * m['releases_per_step'] * inverse(z)
   if spent != paid and not abs(spent / paid - 1) < 1e-5:
     wrong.append(f'a round costs {spent} of 1 / z^2, and {paid} is accounted')
-  stated, noise, steps = (
-    z / a['noise_scale'],
-    a['correlation'],
-    a['rounds'] * per_round,
-  )
+  noise, steps = a['correlation'], a['rounds'] * per_round
   apart = 1.0
   if noise:
-    apart = sensitivity_of(
-      *(noise[k] for k in ('weights', 'rounds', 'separation'))
-    )
+    apart = sensitivity_of(**noise)
     steps = -(-a['rounds'] // max(noise['rounds'], noise['separation']))
   if steps != m['steps']:
     wrong.append(f'{a["rounds"]} rounds have {steps} steps, not {m["steps"]}')
-  if abs(m['noise_multiplier'] * apart - stated) > 1e-6 * stated:
+  if abs(m['noise_multiplier'] * apart - z) > 1e-6 * z:
     wrong.append(
-      f'the account is of noise {m["noise_multiplier"]}, not {stated / apart}'
+      f'the account is of noise {m["noise_multiplier"]}, not {z / apart}'
     )
   low, high, how = epsilon_of(a)
   said = float(a['epsilon'])
-  if said != low and not low * (1 - 1e-6) <= said <= high * (1 + 1e-4):
+  if said != low and not low * (1 - 1e-6) <= said <= high * (1 + 5e-5):
     wrong.append(f'epsilon is {low} to {high}, by {how}, not {said}')
   return wrong
-
-
-LABELS = {
-  'public': NONE, 'noise': frozenset({SECRET}),
-  'pool': frozenset({DATA, MIXED}),
-  **dict.fromkeys(('data', 'client', 'rounds'), frozenset({DATA})),
-}  # fmt: skip
-FORBIDDEN = {
-  'public': {DATA, SECRET}, 'client': {MIXED, SECRET}, 'data': NONE,
-}  # fmt: skip
 
 
 def allowed(certificate, name: str) -> tuple:
   """Return the kinds that an argument of a round may have."""
   root, field = name.split('.')[0].split('[')[0], name.split('.')[-1]
-  seen = certificate['unit'] == 'sample' or certificate['trust'] != 'central'
+  if root == 'state':
+    return 'public', 'client'
   if root == 'cohort':
+    seen = certificate['unit'] == 'sample' or certificate['trust'] != 'central'
     known = seen and not field.startswith('batches')
     return ('data', 'rounds', *(['public'] * known))
-  fixed = {
-    'data': 'pool',
-    'noise_key': 'noise',
-    'hp': 'public',
-    'key': 'public',
-  }
-  return (fixed[root],) if root in fixed else ('public', 'client')
+  kinds = {'data': 'pool', 'noise_key': 'noise', 'hp': 'public'}
+  return (kinds[root] if root != 'key' else 'public',)
 
 
-def argument(walk, name, kind, variable) -> Value:
+def argument(walk, name, kind, shape) -> Value:
   """Return what is known of an argument of a round."""
-  labels, shape = LABELS[kind], variable[1]
   fresh = frozenset({'round'} if name == 'state.round' else ())
   varies, secret = frozenset(range(len(shape))), kind == 'noise'
   number = walk.number('argument', (name,), (), fresh, varies, secret)
-  rows, axis = None, int(kind == 'rounds')
-  if labels == {DATA}:
-    if axis < len(shape):
-      rows = Rows((axis,), (0, shape[axis]), (), True)
-    else:
-      labels = labels | {MIXED}
-  return Value(labels, rows, None, number)
+  data, axis = None, int(kind == 'rounds')
+  if kind not in ('public', 'noise'):
+    rows = kind != 'pool' and axis < len(shape)
+    data = Rows((axis,), (0, shape[axis]), (), True) if rows else MIXED
+  return Value(data, secret, None, number)
 
 
-def ids_shape(certificate) -> list[int]:
-  """Return the shape of the ids of a cohort, or of one for each round."""
-  first, count = certificate['program']['arguments']
-  variables = certificate['program']['variables'][first : first + count]
-  for (name, _), (_, shape, _) in zip(
-    certificate['arguments'], variables, strict=True
-  ):
-    if name == 'cohort.ids':
-      return shape
-  raise Refused('no argument is cohort.ids')
+def shapes(certificate) -> dict[str, list[int]]:
+  """Return the shapes of arguments by their names."""
+  variables = certificate['program']['arguments']
+  return {
+    name: certificate['variables'][n][1]
+    for (name, _), n in zip(certificate['arguments'], variables, strict=True)
+  }
 
 
 def check_round(certificate) -> list[str]:
   """Return what is wrong with the program of a certificate."""
-  walk, program = Walk(certificate), certificate['program']
-  arguments, results = certificate['arguments'], certificate['results']
+  walk, known = Walk(certificate), dict(certificate['arguments'])
   wrong = [
     f'{name} cannot be {kind}'
-    for name, kind in arguments
+    for name, kind in known.items()
     if kind not in allowed(certificate, name)
   ]
-  known = dict(arguments)
-  wrong += [
-    f'the result {name} cannot be {kind}'
-    for name, kind in results
-    if known.get(name, kind) != kind
-    or (kind == 'data' and name[:7] != 'metrics')
-  ]
-  first = program['arguments'][0]
-  variables = program['variables'][first : first + len(arguments)]
-  values = [
-    argument(walk, name, kind, v)
-    for (name, kind), v in zip(arguments, variables, strict=True)
-  ]
-  found = walk.program(program, values, ())
-  for (name, kind), value in zip(results, found, strict=True):
-    leaks = FORBIDDEN[kind] & value.labels
-    if kind == 'client' and DATA in value.labels:
-      leaks = leaks or value.rows.axes != (0,)
-    if leaks:
+  values = {
+    name: argument(walk, name, known[name], shape)
+    for name, shape in shapes(certificate).items()
+  }
+  found = walk.program(certificate['program'], [*values.values()], ())
+  for (name, kind), value in zip(certificate['results'], found, strict=True):
+    metric = name.startswith('metrics') and kind in ('public', 'data')
+    if not metric and kind != known.get(name):
+      wrong.append(f'the result {name} cannot be {kind}')
+    data, secret = value.data, value.secret
+    if kind == 'client' and data and data != MIXED and data.axes == (0,):
+      data = None
+    if (data or secret) and kind != 'data':
       wrong.append(f'{name} is {kind}, and depends on data: {kind_of(value)}')
-    if name == 'state.round' and value.number is not None:
-      before = values[[x for x, _ in arguments].index(name)].number
-      if not counts(value.number, before):
+    if name == 'state.round' and not walk.scans_rounds:
+      if not counts(value.number, values[name].number):
         wrong.append('state.round does not count rounds')
   claimed = [
     {k: x for k, x in row.items() if k != 'where'}
     for row in certificate['releases']
   ]
-  if claimed != json.loads(json.dumps(walk.releases)):
-    wrong.append(f'releases are {walk.releases}, not {claimed}')
-  return wrong + walk.wrong
+  own = json.loads(json.dumps(walk.found('release')))
+  if claimed != own:
+    wrong.append(f'releases are {own}, not {claimed}')
+  return wrong + walk.found('wrong')
 
 
 TRUSTED = (
@@ -1246,7 +1128,7 @@ def check(text: str) -> list[str]:
   """Return what is wrong with a certificate, nothing if it holds."""
   try:
     certificate = json.loads(text)
-    if certificate['format'] != 1:
+    if certificate['format'] != 2:
       raise Refused(f'format {certificate["format"]} is not known')
     wrong = check_round(certificate)
     return wrong + check_account(certificate, certificate['releases'])

@@ -90,7 +90,7 @@ def sum_over_lanes(
     return jax.tree.map(jnp.add, total, term), rest
 
   def loop(lanes):
-    zeros = _zeros(shapes)
+    zeros = comms.zeros(shapes)
     if alone:
       return jax.lax.scan(step, zeros, lanes)
     if clients_per_step is None:
@@ -107,12 +107,8 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
+  skip = lambda lane: comms.zeros(jax.eval_shape(fn, lane))
   return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
-
-
-def _zeros(shapes):
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def _scan_chunks(step, total, lanes, size):

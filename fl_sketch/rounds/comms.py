@@ -54,6 +54,11 @@ def nbytes(tree: Tree) -> int:
   )
 
 
+def zeros(shapes: Tree) -> Tree:
+  """Return zeros of these shapes and dtypes."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
 def bill(up: int = 0, down: int = 0) -> Bill:
   """Make the bill of payloads; raise ValueError from 2 GiB on."""
   for size in (up, down):

@@ -60,27 +60,7 @@ def _mark(name: str) -> core.Primitive:
   return mark
 
 
-def _by_client_mark() -> core.Primitive:
-  """The identity, whose parameter `axis` follows batching."""
-  mark = core.Primitive('by_client')
-  mark.def_impl(lambda x, **_: x)
-  mark.def_abstract_eval(lambda x, **_: x)
-  mlir.register_lowering(mark, lambda ctx, x, **_: [x])
-
-  def batch(args, dims, *, axis):
-    (x,), (dim,) = args, dims
-    if axis is not None:
-      axis += dim <= axis
-    return mark.bind(x, axis=axis), dim
-
-  batching.primitive_batchers[mark] = batch
-  ad.primitive_jvps[mark] = lambda x, dx, **params: (
-    mark.bind(*x, **params), dx[0]
-  )  # fmt: skip
-  return mark
-
-
-BY_CLIENT = _by_client_mark()
+BY_CLIENT = _mark('by_client')
 CONTRIBUTION = _mark('contribution')
 DISTINCT = _mark('distinct')
 DRAWN = _mark('drawn')
@@ -106,7 +86,7 @@ def by_client(tree: Tree, axis: int | None = 0) -> Tree:
 
   None: the leaves are of one client, or of one a lane in `by_lane`.
   """
-  return jax.tree.map(lambda x: BY_CLIENT.bind(x, axis=axis), tree)
+  return jax.tree.map(lambda x: _bind(BY_CLIENT, x, row_axis=axis), tree)
 
 
 def by_lane(fn: Callable[..., Tree]) -> Callable[[Tree], Tree]:

@@ -108,7 +108,7 @@ def published(
   if config.shows_all:
     columns = [*_COLUMNS, *['client_*', 'personal_*'] * holds_out]
     columns += ['*test_*'] * bool(test_of_clients)
-    files += ['labels.png', 'checkpoints/*', *['clients.png'] * holds_out]
+    files += ['checkpoints/*']
     files += ['best/*'] * bool(test_of_clients and config.keep_best)
   else:
     secret += ['checkpoints/client_rows/*'] * keeps_state
@@ -132,15 +132,6 @@ def _published(config: Config, keeps_state, test_of_clients) -> str:
     text += f' {_NO_STATISTICS}'
     text += ''.join(f' {name} is without noise.' for name in files)
   return f'{text} Not to be published: {", ".join(secret)}.'
-
-
-def simulation(small: Config, large: Config) -> str:
-  """Return the caveat of a run that simulates a larger cohort."""
-  return (
-    f'Not private: a simulation of a cohort of {large.cohort} clients of '
-    f'{large.population} by {small.cohort} of {small.population}, whose mean '
-    'has the noise of the large cohort; the guarantee is that of the large run.'
-  )
 
 
 def _of_order(config: Config, correlation) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ is D - g, taken to be white and independent over rounds. Ours.
 from collections.abc import Mapping
 import dataclasses
 import itertools
-import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs
@@ -17,7 +16,7 @@ from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.runs import config as config_lib
 from fl_sketch.runs.build import OwnProblem, build
 from fl_sketch.runs.method import algorithm_options
-from fl_sketch.utils import checks, markdown, registry
+from fl_sketch.utils import checks, registry
 from fl_sketch.utils.types import Tree
 import jax
 from jax.flatten_util import ravel_pytree
@@ -25,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 
 _FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
-_FIELDS = 'sketch', 'codec', 'downlink_codec'
 
 
 class Choice(NamedTuple):
@@ -75,7 +73,6 @@ def advise_gradients(
   uplink_bytes: int | None = None,
   *,
   downlink_bytes: int | None = None,
-  momentum: float = 0.9,
 ) -> list[Choice]:
   """Compare compressors within budgets of bytes, by the noise of a step.
 
@@ -93,7 +90,7 @@ def advise_gradients(
   to `distributed.mean_over`; for its ``both_ways`` set both budgets.
 
   grads: leaves [workers, ...]. Budgets are of a client and round, 4 or more;
-  None: no limit. momentum: of the server, for the cosine.
+  None: no limit.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36)[0].compressor
@@ -105,38 +102,12 @@ def advise_gradients(
       checks.at_least(name, checks.count(name, size), 4)
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
   updates = np.asarray(flat(grads))
-  choices = _candidates(updates, uplink_bytes, downlink_bytes, momentum)
+  choices = _candidates(updates, uplink_bytes, downlink_bytes)
   order = lambda c: (-round(c.cosine, 2), c.up + c.down)
   return sorted(_worthwhile(choices), key=order)
 
 
-def choices_table(choices: list[Choice]) -> str:
-  """Write choices as a Markdown table."""
-  formats = '', '', '', ',', ',', '.3g', '.3g'
-  cell = lambda x, form: '' if x is None else format(x, form)
-  lines = [map(cell, choice, formats) for choice in choices]
-  return markdown.table(Choice._fields, lines, left=3)
-
-
-def choice_flags(choice: Choice, config: config_lib.Config) -> str:
-  """Format a choice as flags of ``fl-sketch train`` for this config.
-
-  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, 1.0)
-  >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
-  >>> choice_flags(choice, c)
-  "--config.sketch='srht(size=8)' --config.downlink_codec='eden(bits=1)'"
-  """
-  set_to = {}
-  if not {*_FIELDS} <= {*algorithms.options(config.algorithm)}:
-    adaptive = config.server_optimizer not in (None, 'sgd')
-    set_to['algorithm'] = 'safl' if adaptive else 'iterative_sketching'
-  for name, value in zip(_FIELDS, choice, strict=False):
-    if value or getattr(config, name):
-      set_to[name] = value or 'none'
-  return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
-
-
-def _candidates(updates, uplink_bytes, downlink_bytes, momentum):
+def _candidates(updates, uplink_bytes, downlink_bytes):
   """Return tables and coded updates that use the budgets in full."""
   d, choices = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
@@ -152,7 +123,7 @@ def _candidates(updates, uplink_bytes, downlink_bytes, momentum):
         noise += float((norms * omegas).sum() * d / size)
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
-    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha, momentum)
+    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha)
     choices.append(Choice(op, codec, back, *sent, alpha, cosine))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):

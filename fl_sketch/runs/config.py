@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.models import losses
-from fl_sketch.runs.fields import method, privacy, registries, run
+from fl_sketch.runs.fields import method, privacy, registries
 from fl_sketch.utils import UserError, checks, fields as f, plugins, registry
 
 # Fields that may differ when a run is resumed: they change no round, except
@@ -116,20 +116,6 @@ def allowed(hint: Any) -> str:
   rules = [x for x in getattr(hint, '__metadata__', ()) if type(x) is f.Rule]
   inner = map(allowed, typing.get_args(hint))
   return '; '.join(filter(None, [*(rule.text for rule in rules), *inner]))
-
-
-def assignments(config: Config) -> str:
-  """Return the fields of a config that are set, a line each, by group.
-
-  >>> 'cohort = 5' in assignments(Config(cohort=5)).splitlines()
-  True
-  """
-  lines = []
-  for group, meanings in sections(Config):
-    values = run.given(**{name: getattr(config, name) for name in meanings})
-    lines += ['', f'# {group}'] if values else []
-    lines += [f'{name} = {value!r}' for name, value in values.items()]
-  return '\n'.join(lines[1:])
 
 
 def sections(cls: type) -> list[tuple[str, dict[str, str]]]:

@@ -47,28 +47,25 @@ def deterministic(platform: str) -> bool:
   return platform == 'cpu' or _DETERMINISTIC in flags
 
 
-def cache_programs() -> pathlib.Path | None:
+def cache_programs():
   """Keep compiled programs in XDG_CACHE_HOME/fl_sketch/programs/HOST.
 
-  Returns the folder if it is new. A folder that JAX has by its own setting
-  stays.
+  A folder that JAX has by its own setting stays.
   """
   config: Any = jax.config
   if config.jax_compilation_cache_dir is not None:
-    return None
+    return
   home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   # Hosts may share a home, processes the folder: JAX names programs by content.
   folder = pathlib.Path(home, 'fl_sketch', 'programs', platform.node())
-  is_new = not folder.exists()
   with contextlib.suppress(OSError):
     # Programs may hold constants of the user's data.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   if not os.access(folder, os.W_OK):
-    return None
+    return
   config.update('jax_compilation_cache_dir', str(folder))
   if config.jax_persistent_cache_min_compile_time_secs == 1.0:  # as is
     config.update('jax_persistent_cache_min_compile_time_secs', 0)
-  return folder if is_new else None
 
 
 def start(

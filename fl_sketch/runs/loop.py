@@ -25,7 +25,7 @@ from fl_sketch.runs.checkpoints import Checkpoints
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
 from fl_sketch.runs.player import Player, RunPlayer, Shards
-from fl_sketch.runs.plots import draw_labels, draw_run
+from fl_sketch.runs.plots import draw_run
 from fl_sketch.runs.program import program
 from fl_sketch.runs.saved_params import Best, begun, keep_initial
 from fl_sketch.runs.workdir import (
@@ -82,8 +82,8 @@ def train(
     folder: the workdir; None keeps no file, and the run cannot be resumed.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
-    on_row: called with each logged row, in the first process; see `sinks`. The
-      run stops, and can be resumed, if it returns True.
+    on_row: called with each logged row, in the first process; the run stops,
+      and can be resumed, if it returns True.
     extend: whether a private run may have more rounds (`check_rounds`).
     init_from: the folder of a run, see `saved_params.begun`.
     player: makes what plays the rounds, from the arguments of `Shards`.
@@ -267,9 +267,6 @@ class _Run:
       about['left_out'] = result.left_out
       self.files.summarize(result.row, **about)
     with extras.optional_figures():
-      if exp.labels is not None and exp.config.shows_all:
-        path, classes = folder / 'labels.png', int(exp.labels.max()) + 1
-        draw_labels(exp.labels, exp.partition, path, classes)
       draw_run(folder)
 
   def enter(self, first, runs, metrics, evaluate):

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 import json
 import pathlib
-import re
 from typing import Any, NamedTuple
 
-from fl_sketch.data.partitions import Partition
 from fl_sketch.runs import figures, metrics, same_run
 from fl_sketch.runs.figures import Line, Panel
 from fl_sketch.runs.metrics import PathLike, Row
@@ -20,16 +18,14 @@ X = {
   'down': ('downlink of all clients (MB)', _megabytes('downlink')),
   'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
 }
-_MOST_CLIENTS = 500  # about the pixels across the figure
 _LOSSES = {'train': 'train_loss', 'test': 'test_loss'}
-_MODELS = {'client': "the server's model", 'personal': "clients' own models"}
 
 
 def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   """Draw the curves of a run into its workdir; return the files.
 
   accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
-  without test accuracy, loss.png both losses, clients.png metrics of clients.
+  without test accuracy, loss.png both losses.
   """
   workdir = pathlib.Path(workdir).absolute()
   rows, config = _read_rows(workdir), _read_config(workdir)
@@ -39,8 +35,7 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
     for label, name in _LOSSES.items()
     if metrics.values(rows, name)
   ]
-  of_clients = _client_panels(rows)
-  pictures = {'clients.png': of_clients} if of_clients else {}
+  pictures = {}
   if losses:
     pictures['loss.png'] = [panel_of('rounds', 'loss', losses, title)]
   if metric := metrics.shared_metric([rows]):
@@ -106,30 +101,6 @@ def panel_of(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
   x_scale = 'linear' if x == 'rounds' else 'log'
   y_scale = 'log' if wide and metrics.ranked_by(y)[1] is min else 'linear'
   return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)
-
-
-def _client_panels(rows: Sequence[Row]) -> list[Panel]:
-  columns = sorted({name for row in rows for name in row})
-  names = [m[1] for c in columns if (m := re.fullmatch('client_(.*)_mean', c))]
-  return [
-    Panel('round', f'{n.replace("_", " ")} of clients', _client_lines(rows, n))
-    for n in names
-  ]
-
-
-def _client_lines(rows: Sequence[Row], name: str) -> list[Line]:
-  """Return means with quantiles 0.1 to 0.9, then dashed the worst tenth."""
-  lines = []
-  for prefix, label in _MODELS.items():
-    start = f'{prefix}_{name}_'
-    logged = [row for row in rows if start + 'mean' in row]
-    if logged:
-      names = 'mean', 'q10', 'q90', 'worst_decile'
-      mean, low, high, worst = ([r[start + n] for r in logged] for n in names)
-      x, tenth = [row['round'] for row in logged], f'{label}, worst tenth'
-      lines.append(Line(label, x, mean, low, high))
-      lines.append(Line(tenth, x, worst, family=label, variant=1))
-  return lines
 
 
 class Group(NamedTuple):
@@ -256,22 +227,3 @@ def _labels(configs, folders, algorithms: list[str]) -> list[str]:
     for config in configs
   ]
   return next(way for way in (*ways, fields) if len({*way}) == len(way))
-
-
-def draw_labels(
-  labels: np.ndarray, partition: Partition, path: PathLike, num_classes: int
-) -> None:
-  """Draw each label's share of the samples of up to 500 clients as a PNG."""
-  count = min(partition.population, _MOST_CLIENTS)
-  clients = np.linspace(0, partition.population - 1, count).astype(int)
-  held = [labels[partition.client(i)] for i in clients]
-  counts = np.stack([np.bincount(y, minlength=num_classes) for y in held])
-  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  order = np.lexsort((-shares.max(1), shares.argmax(1)))
-  axes = figures.new_figure(6, 3.8).add_subplot()
-  axes.set(xlabel='clients, sorted by commonest label', ylabel='label')
-  image = axes.imshow(
-    shares[order].T, aspect='auto', interpolation='nearest', cmap='YlGnBu'
-  )
-  axes.figure.colorbar(image, label='share of the client')
-  axes.figure.savefig(path, dpi=130, format='png')

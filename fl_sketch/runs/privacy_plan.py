@@ -29,10 +29,9 @@ _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
 class PrivacyGuarantee(NamedTuple):
   """The DP guarantee of a private run, and the noise that provides it."""
 
-  mechanism: types.GaussianMechanism  # of the whole run, at simulated size
+  mechanism: types.GaussianMechanism  # of the whole run
   statement: statements.PrivacyStatement  # likewise
   steps_per_round: int  # how often a round draws a cohort or a batch
-  noise_scale: float = 1.0  # cohort / simulated_cohort
   correlation: Correlation | None = None  # of noise over rounds, if any
   sensitivity: float = 1.0  # noise of a draw over that of the mechanism
 
@@ -44,7 +43,7 @@ class PrivacyGuarantee(NamedTuple):
   @property
   def noise_multiplier(self) -> float:
     """The same on the sum over the clients that train."""
-    return self.stated_multiplier * self.noise_scale
+    return self.stated_multiplier
 
   @property
   def round_cost(self) -> float | None:
@@ -105,8 +104,7 @@ def account_of(config: Config, guarantee: PrivacyGuarantee) -> dict[str, Any]:
   return types.plain({
     'mechanism': dataclasses.asdict(guarantee.mechanism),
     'rounds': config.rounds, 'steps_per_round': guarantee.steps_per_round,
-    'noise_multiplier': guarantee.noise_multiplier,
-    'noise_scale': guarantee.noise_scale, 'delta': statement.delta,
+    'noise_multiplier': guarantee.noise_multiplier, 'delta': statement.delta,
     'correlation': guarantee.correlation
     and dataclasses.asdict(guarantee.correlation),
     'accountant': statement.accountant, 'epsilon': statement.epsilon,
@@ -144,34 +142,28 @@ def guarantee(
     spec = _samples(config, releases, partition)
     steps, trust, units = releases, 'local', int(np.sum(partition.sizes))
   else:
-    stated, correlation = at_scale(config), correlation_of(config)
-    spec = _clients(stated, releases)
-    steps, trust, units = 1, release.trust, stated.population
+    correlation, spec = correlation_of(config), _clients(config, releases)
+    steps, trust, units = 1, release.trust, config.population
   if correlation is not None:
     sensitivity = correlation.sensitivity(config.rounds)
   mechanism, options = _mechanism(config, spec, sensitivity)
   z = mechanism.noise_multiplier * sensitivity
-  noise_scale, noise, said = 1.0, config.noise_seed is not None, []
-  if config.simulated_cohort is not None:
-    said = [caveats.simulation(config, at_scale(config))]
-    noise_scale, noise = config.cohort / config.simulated_cohort, 2
   if release is not None:
-    _check_noise(release, z * noise_scale)
+    _check_noise(release, z)
   price = ''
   if (budget := metrics_budget(config)) is not None:
     price = budget.sentence(z, mechanism.releases_per_step)
-  said += caveats.caveats(
+  said = caveats.caveats(
     config, mechanism, trust, correlation, metrics=price, **behaviour
   )
   statement = statements.PrivacyStatement(
     _epsilon(mechanism, **options), mechanism=mechanism, trust=trust,
-    units=units, noise=statements.NOISE[noise], caveats=tuple(said),
+    units=units, noise=statements.NOISE[config.noise_seed is not None],
+    caveats=said,
     mu=_mu(mechanism, **options), **options, true_positive_rate=
     _true_positives(mechanism, accountant=options['accountant']),
   )  # fmt: skip
-  return PrivacyGuarantee(
-    mechanism, statement, steps, noise_scale, correlation, sensitivity
-  )
+  return PrivacyGuarantee(mechanism, statement, steps, correlation, sensitivity)
 
 
 def _mechanism(config: Config, spec: dict[str, Any], sensitivity: float):
@@ -220,20 +212,6 @@ def multiplier_of_updates(config: Config, guarantee: PrivacyGuarantee) -> float:
   """Return the stated noise multiplier of updates, beside noisy metrics."""
   budget, z = metrics_budget(config), guarantee.stated_multiplier
   return z if budget is None else budget.of_updates(z)
-
-
-def at_scale(config: Config) -> Config:
-  """Return the config of the simulated cohort; this one if there is none.
-
-  Its population is larger in proportion, so that probabilities are the same.
-  """
-  cohort = config.simulated_cohort
-  if cohort is None:
-    return config
-  population = config.population * cohort // config.cohort
-  return dataclasses.replace(
-    config, cohort=cohort, population=population, simulated_cohort=None
-  )
 
 
 def _check_noise(release: private_mean.Release, z: float):
@@ -299,7 +277,7 @@ def _samples(config: Config, releases: int, partition) -> dict[str, Any]:
   # probability and is public: hence zero-out.
   sizes = np.asarray(partition.sizes)
   low, high = int(sizes.min()), int(sizes.max())
-  _, most = batches.poisson_limits(partition, config.batch_size)
+  most = batches.max_batch(partition, config.batch_size)
   q, cut = config.batch_size / low, min(most, low)
   chance = stats.binom.sf(most, high + 1, config.batch_size / high)
   while cut > 1 and stats.binom.sf(cut, low + 1, q) < chance:

@@ -67,10 +67,11 @@ def quadratics(
 ) -> Problem:
   """Return `data.synthetic.quadratics`, a sample a client, and their losses."""
   problem = synthetic.quadratics(seed, population=population)
+  loss_fn, metrics_fn = losses.quadratic()
   return Problem(
     data=problem.data, test=evaluation_batches(problem.data),
     params={'w': jnp.asarray(problem.start(seed, start_scale))},
-    loss_fn=losses.quadratic(), metrics_fn=losses.quadratic_metrics,
+    loss_fn=loss_fn, metrics_fn=metrics_fn,
     partition=partitions.partition('one_each', population, population, seed),
     labels=None, scale={}, test_of_clients=True,
   )  # fmt: skip

@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     """Invert `without`: add zeros for parts that are not due."""
     if not self.absent or not isinstance(like, dict):
       return tree
-    absent = {k: zeros(x) for k, x in like.items() if k in self.absent}
+    absent = {k: comms.zeros(x) for k, x in like.items() if k in self.absent}
     return {**tree, **absent}
 
 
@@ -43,11 +43,6 @@ class Exchange(NamedTuple):
   payload: Tree  # what a client sends
   total: Tree  # what the server adds up
   announcements: tuple[Tree, ...]  # what the server announces then
-
-
-def zeros(shapes: Tree) -> Tree:
-  """Return zeros of these shapes and dtypes."""
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 @dataclasses.dataclass
@@ -98,7 +93,7 @@ class SiteComm(comms.Comm):
     if self._sums is not None and number < len(self._sums):
       return self._sums[number]
     term = lambda key, x: comms.weighted(decode(key, x), jnp.float32(1))
-    return zeros(jax.eval_shape(term, jax.random.key(0), one))
+    return comms.zeros(jax.eval_shape(term, jax.random.key(0), one))
 
   def sum(self, tree):
     """Return sums of one shard: the exchange has added up the clients'."""

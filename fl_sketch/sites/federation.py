@@ -65,8 +65,11 @@ def run(
   incarnation = known.get('incarnation', 0) + 1
   timeouts = Timeouts(timeout, first_timeout)
   sites = SiteRounds(transport, name, c.population, incarnation, timeouts)
-  sites.greet(wait=not known)
   about: dict[str, Any] = {'incarnation': incarnation}
+  build = lambda: runs.build(c, problem=lambda c: _of_sites(c, data_dir, about))
+  # What leaks is refused before any site is asked.
+  exp = None if site.reads_samples(c) else build()
+  sites.greet(wait=not known)
   if site.sites_add_noise(c):
     about['noise'] = 'sites'
   if site.reads_samples(c):
@@ -75,7 +78,7 @@ def run(
     ]
   folder.mkdir(parents=True, exist_ok=True)
   files.write(record, about)
-  exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, about))
+  exp = exp or build()
   player = lambda *args: SitePlayer(sites, *args)
   options = {'progress': progress, 'player': player}
   # The server's state is on one device.

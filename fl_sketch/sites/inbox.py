@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, fates
 from fl_sketch.sites import wire
-from fl_sketch.sites.comm import zeros
 from fl_sketch.sites.server import Server
 from fl_sketch.utils.types import Tree
 import jax
@@ -96,7 +95,7 @@ class Inbox:
 
   def _begin(self, stage):
     self.stage = stage
-    self._total, self._added = zeros(self._shapes[stage].total), 0
+    self._total, self._added = comms.zeros(self._shapes[stage].total), 0
 
   def receive(self, message: bytes) -> Verdict:
     """Take the payload of a message, or return why it is refused."""

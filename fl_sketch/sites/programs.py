@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
-from fl_sketch.sites.comm import Exchange, Facts, ReachedError, SiteComm, zeros
+from fl_sketch.sites.comm import Exchange, Facts, ReachedError, SiteComm
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -181,7 +181,8 @@ class Programs:
       nothing = lambda x: jnp.zeros((*weight.shape, *x.shape), x.dtype)
       return jax.tree.map(nothing, self._payload)
     size = comms.nbytes(self._payload)
-    return comms.LaneSum(zeros(self._total), comms.total_weight(weight), size)
+    total, count = comms.zeros(self._total), comms.total_weight(weight)
+    return comms.LaneSum(total, count, size)
 
   def _with_rows(self, hp, state, lanes=1):
     """The state with rows of absent clients, on which nothing depends."""

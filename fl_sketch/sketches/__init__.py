@@ -1,6 +1,7 @@
 """Keyed linear sketches of trees, by name or by factory.
 
-An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
+An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x. One
+of a `size` is linear and unbiased, and its desketch is its adjoint.
 """
 
 import functools

@@ -50,11 +50,10 @@ class Properties(NamedTuple):
 class Sketch(abc.ABC):
   """A linear sketch: a frozen dataclass of options.
 
-  Equal options make equal operators, and equal keys equal hash functions.
-  Operators are hashable unless an option is traced. Trees are any pytree of
-  float arrays, summed in float32, or in float64 where a leaf has it.
-
-  Raises ValueError if an option breaks its annotation.
+  Equal options make equal operators, hashable unless an option is traced; equal
+  keys make equal hash functions. Trees are any pytree of float arrays, summed
+  in float32, or in float64 where a leaf has it. An option that breaks its
+  annotation raises ValueError.
   """
 
   def __post_init__(self):
@@ -167,8 +166,7 @@ class VectorSketch(Sketch):
 
   A subclass has functions of runs of coordinates. A large leaf is a run of its
   own, in its own dtype, and is never copied; small neighbours are copied into
-  one run. Equal operators share compiled programs; with traced options, an
-  operator is a part of the program that traces it.
+  one run. Equal operators share compiled programs.
 
   Attributes:
     axes: options that are the sizes of the table's axes; () is one axis of d.
@@ -221,10 +219,7 @@ class VectorSketch(Sketch):
 
 @dataclasses.dataclass(frozen=True)
 class SizedSketch(VectorSketch):
-  """Base of unbiased linear operators with tables f32[size].
-
-  Raises ValueError if size is below 1, or above the d of a tree.
-  """
+  """Base of unbiased linear operators with tables f32[size], size <= d."""
 
   size: fields.Count
   axes = ('size',)

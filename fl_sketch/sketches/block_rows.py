@@ -134,7 +134,6 @@ def _mix_end(signed, x, start):
 
 
 def _grid_rows(signed, grid, rows):
-  """Some rows of the Hadamard transform of every column, after random signs."""
   m, n = grid.shape
   if rows.size > _FEW:
     # Unsigned: XLA's CPU backend is slow where an index may be negative.
@@ -195,7 +194,6 @@ def _all_rows(signed, x, *, back=False):
 
 
 def _by_butterflies(x):
-  """Transform every column of a piece; the first levels are a product."""
   m, n = x.shape
   x = _times_signs(_PIECES, x.reshape(_PIECES, -1)).ravel()
   return hadamard.levels(x, m // _PIECES * n, n).reshape(m, n)
@@ -218,7 +216,6 @@ def _by_tiles(part, tiles):
 
 
 def _times_signs(m, x):
-  """Return the unnormalised transform of every column of [m, n]."""
   return primitives.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
 
 
@@ -232,7 +229,7 @@ def constant(plan: Plan) -> float | None:
 
 
 def _spread(plan) -> float:
-  """Return the mean over blocks of r (m - r) / (m - 1), for r of m rows."""
+  # The mean over blocks of r (m - r) / (m - 1), for r of m rows.
   few, more = divmod(plan.grid, plan.columns)
   spread = lambda r: r * (plan.block - r) / max(plan.block - 1, 1)
   share = more / plan.columns  # of the blocks, which keep one row more

@@ -152,13 +152,12 @@ class block_cyclic(base.SizedSketch):
   r"""Count Sketch that shifts whole blocks of coordinates.
 
   With m = size / sparsity buckets, coordinate i = B m + u of block B goes to
-  bucket (u + shift_B) mod m with sign s(i); the vector is padded with zeros to
-  whole  `sparsity` such sketches, each scaled by 1 / sqrt(sparsity), are
-  stacked: an OSNAP of the second kind (Nelson and Nguyen, FOCS 2013).
+  bucket (u + shift_B) mod m with sign s(i). `sparsity` such sketches, each
+  scaled by 1 / sqrt(sparsity), are stacked: an OSNAP of the second kind (Nelson
+  and Nguyen, FOCS 2013).
 
   Guarantees, for s = `sparsity`, b = `size`, pairwise independent shifts and
   independent signs (`hashing.kwise`, `hashing.word`):
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       d / b - 1 / s where m divides d; else at most (d - r) / b for the r
       coordinates of the last block.

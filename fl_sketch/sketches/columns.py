@@ -98,15 +98,14 @@ class count_sketch(base.VectorSketch):
      \hat x_i = \mathrm{combine}_j\; s_j(i) T_{j, h_j(i)}
 
   The median is what FedSKETCH (arXiv:2008.04975) calls PRIVIX. Buckets are
-  pairwise independent (`hashing.kwise`); signs are of `hashing.word`, since a
-  median is unbiased only if they are all independent.
+  pairwise independent (`hashing.kwise`), signs of `hashing.word`.
 
-  Guarantees, for independent signs:
-    linear: the sketch, and with 'mean' the desketch too.
-    unbiased: E desketch(sketch(x)) = x.
-    second moment: with 'mean', E||desketch(sketch(x))||^2 = (1 + (d - 1) /
-      (rows cols)) ||x||^2, and the coordinate-wise constant is 2.
-    adjoint: with 'mean', <sketch x, y> = rows <x, desketch y>.
+  Guarantees, for independent signs; all but the first with 'mean':
+    unbiased.
+    linear, and adjoint: <sketch x, y> = rows <x, desketch y>.
+    second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / (rows cols))
+      ||x||^2.
+    coordinate-wise constant 2.
 
   >>> import jax
   >>> op, x = count_sketch(5, 8), {'w': jnp.zeros(40).at[3].set(9.0)}
@@ -169,9 +168,7 @@ class sparse_embedding(base.SizedSketch):
   distinct uniform rows (kind 'I'), or one in each of s bands of b / s rows
   (kind 'II'). Definitions D.6 and D.7 of Song et al.
 
-  Guarantees, for pairwise independent buckets and independent signs
-  (`hashing.kwise`, `hashing.word`):
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
+  Guarantees, for buckets and signs as of `count_sketch`:
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
     coordinate-wise constant 2.

@@ -55,11 +55,9 @@ class DenseSketch(base.SizedSketch):
 class gaussian(DenseSketch):
   r"""Sketch by independent normal entries, :math:`R_{ij} \sim N(0, 1 / b)`.
 
-  Definition D.2 of Song et al., with b = `size`. An entry is the normal
-  quantile of 23 hashed bits, up to 5.3 standard deviations.
+  Definition D.2 of Song et al., with b = `size` and `hashing.normal`.
 
   Guarantees, for words that are independent (`hashing.word`):
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d + 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is
       (||g||^2 ||h||^2 + <g, h>^2) / b.
@@ -83,7 +81,6 @@ class ams(DenseSketch):
 
   Guarantees, proven: any four signs of a row, or of any two rows, are
   independent, as 31 rows are the bits of one word of `hashing.kwise`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is (||g||^2
       ||h||^2 + <g, h>^2 - 2 sum_i g_i^2 h_i^2) / b.

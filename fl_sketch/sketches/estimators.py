@@ -29,8 +29,7 @@ def l2_norm(table: Table) -> jax.Array:
   >>> float(l2_norm(jnp.array([[3.0, -4.0], [0.0, 1.0], [9.0, 9.0]])))
   5.0
 
-  The table is [rows, cols], or [size] for one row, and may be complex. A table
-  that is not one array raises TypeError.
+  The table is [rows, cols], or [size] for one row, and may be complex.
   """
   sizes = jnp.atleast_2d(jnp.abs(table))
   sizes = sizes.astype(jnp.result_type(sizes, jnp.float32))
@@ -75,9 +74,8 @@ def heavy_support(
   heavy if :math:`g_i^2 \geq \ell^2 / k`. (The papers print :math:`g_i` for its
   square, which depends on scale and misses negative coordinates.)
 
-  Returns int32[k] in [0, d), distinct, counted in the order of the leaves:
-  heavy coordinates by decreasing \|g\|, at most k, the lower first among
-  equals; then uniform ones without replacement (`hashing.sample`).
+  Returns distinct int32[k] in [0, d): heavy coordinates by decreasing \|g\|, at
+  most k, the lower first among equals; then uniform ones (`hashing.sample`).
 
   >>> from fl_sketch import sketches
   >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])
@@ -102,8 +100,7 @@ def heavymix(
   `exact` f32[k] are the true values there; None takes the estimates. With
   exact values :math:`E\|x - \mathrm{HM}\|^2 \leq (1 - k / d) \|x\|^2`, if there
   are enough rows for the median to find heavy coordinates. With estimates it is
-  no contraction: the random coordinates are noise. Other arguments and errors
-  are those of `heavy_support`.
+  no contraction: the random coordinates are noise.
   """
   support, estimates = _heavy(op, key, table, like, k)
   return scatter(like, support, estimates if exact is None else exact)
@@ -126,10 +123,9 @@ def heaprix(
   >>> float(heaprix(op, jax.random.key(0), x, 1)['w'][3])
   9.0
 
-  'fresh' sends a second table; 'shared' reads the first less S y1, and another
-  `hash` raises ValueError. With `exact` HEAVYMIX has the values of `tree` at
-  its support, a further uplink of k numbers, else the estimates. Other
-  arguments and errors are those of `heavy_support`.
+  'fresh' sends a second table; 'shared' reads the first less S y1. With `exact`
+  HEAVYMIX has the values of `tree` at its support, a further uplink of k
+  numbers, else the estimates. Other arguments are those of `heavy_support`.
 
   Source: Haddadpour et al. (arXiv:2008.04975), Algorithm 4.
   """

@@ -108,7 +108,7 @@ class srft(base.SizedSketch):
   is its real form. Tables are c64[size].
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint under Re(conj(y) . R x); unbiased.
+    adjoint: under Re(conj(y) . R x).
     orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.
@@ -148,7 +148,6 @@ class dct(base.SizedSketch):
   for d <= 4096.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
       with equality at d = n.

@@ -20,9 +20,7 @@ import numpy as np
 
 # Domains: different uses of one key draw different words.
 SHIFT, SIGN, BUCKET, SAMPLE, ENTRY = 1, 2, 3, 4, 5
-
 PLANES = 32  # signs in a word
-
 PRIME = np.uint32(2**31 - 1)  # of Mersenne: reduced by shifts and masks
 
 
@@ -45,10 +43,7 @@ def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
 
 
 def seeds(key: Key, n: int, domain: int) -> jax.Array:
-  """Return seeds uint32[n, 2] of n streams, mixed from the words of a key.
-
-  The domain is one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
-  """
+  """Return seeds uint32[n, 2] of n streams, mixed from a key and a domain."""
   words = jax.random.key_data(key).astype(jnp.uint32).ravel()
   first, second = jnp.uint32(domain), jnp.uint32(~domain & 0xFFFFFFFF)
   for i in range(words.size):

@@ -30,8 +30,7 @@ class layerwise(base.Sketch):
   A leaf with b_l >= d_l, or whose table would not be smaller than itself, is
   sent raw; a rule gives its excess to the other leaves.
 
-  Guarantees, where the leaves' operators have them:
-    linear, desketch its adjoint; unbiased, leaf by leaf; raw leaves exact.
+  Guarantees, as of the leaves' operators:
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
       with alpha_l = 0 for raw leaves, so that alpha = max_l alpha_l.
     coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l.
@@ -50,8 +49,7 @@ class layerwise(base.Sketch):
 
   Tables are tuples of the leaves' tables; that of an empty leaf is f32[0].
 
-  Raises ValueError if size is below 1 or above d, there are more leaves than
-  numbers, or the allocation is no rule.
+  Raises ValueError if size is above d or below the number of leaves.
   """
 
   factory: Callable[[int], base.Sketch]
@@ -172,11 +170,8 @@ class layer_cyclic(base.Sketch):
   them as by `block_cyclic`. Unlike those of `layerwise`, the b_l may be traced,
   and change from round to round in one program.
 
-  Guarantees, for pairwise independent shifts and hashed signs:
-    linear, desketch its adjoint; unbiased; no leaf's noise reaches another.
-    second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
-      alpha_l that of `block_cyclic`: d_l / b_l - 1 where b_l divides d_l.
-    exact in a leaf with b_l >= d_l.
+  Guarantees: those of `block_cyclic` in each leaf, whose noise reaches no
+  other; a leaf with b_l >= d_l is exact.
 
   >>> op, x = layer_cyclic(5, (3, 2)), [jnp.ones(3), jnp.ones(8)]
   >>> key = jax.random.key(0)

@@ -98,9 +98,8 @@ def network(n: int) -> tuple[tuple[int, int], ...]:
   >>> network(3)
   ((0, 1), (0, 2), (1, 2))
   """
-  pairs = [pair for pair in _mergesort(n) if pair[1] < n]
   live, needed = {(n - 1) // 2, n // 2}, []
-  for pair in reversed(pairs):
+  for pair in reversed([*_mergesort(n)]):
     if live.intersection(pair):
       live.update(pair)
       needed.append(pair)
@@ -108,13 +107,12 @@ def network(n: int) -> tuple[tuple[int, int], ...]:
 
 
 def _mergesort(n: int) -> Iterator[tuple[int, int]]:
-  width = 1 << (n - 1).bit_length()
   merged = 1
-  while merged < width:
+  while merged < n:
     gap = merged
     while gap >= 1:
-      for start in range(gap % merged, width - gap, 2 * gap):
-        for i in range(start, min(start + gap, width - gap)):
+      for start in range(gap % merged, n - gap, 2 * gap):
+        for i in range(start, min(start + gap, n - gap)):
           if i // (2 * merged) == (i + gap) // (2 * merged):
             yield i, i + gap
       gap //= 2

@@ -15,11 +15,9 @@ class uniform_sampling(base.SizedSketch):
   which cancel in :math:`R^T R`.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
-    NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
-      which a draw sends or loses whole.
+    NOT a coordinate-wise embedding: the constant is d - b, of a spike.
   """
 
   def alpha(self, d):

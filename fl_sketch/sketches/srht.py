@@ -16,7 +16,6 @@ class srht(base.SizedSketch):
   without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I always at d = n; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
@@ -58,15 +57,14 @@ class block_srht(base.SizedSketch):
   r"""Subsample Hadamard transforms of blocks of coordinates with random signs.
 
   :math:`R = \sqrt{d / b}\, S H D` with b = `size`, D random signs, H orthogonal
-  and S rows drawn without replacement. Nothing is padded. Let m be the largest
-  power of two up to `block` and d. Coordinate i of the first m floor(d / m) is
-  in block i mod floor(d / m), and each block is transformed. Where m does not
-  divide d, the last m coordinates are first transformed with other signs, which
-  mixes the rest with the blocks. The same random rows of all blocks are kept,
-  and of one row those of neighbouring blocks from a random one on.
+  and S rows drawn without replacement. Let m be the largest power of two up to
+  `block` and d. Coordinate i of the first m floor(d / m) is in block i mod
+  floor(d / m), and each block is transformed. Where m does not divide d, the
+  last m coordinates are first transformed with other signs, which mixes the
+  rest with the blocks. The same random rows of all blocks are kept, and of one
+  row those of neighbouring blocks from a random one on.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of

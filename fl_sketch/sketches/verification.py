@@ -54,8 +54,7 @@ def verify(
   >>> result.ok, result.rows[2].quantity, result.rows[2].exact
   (True, 'second moment, first spike', 4.0)
 
-  Raises ValueError if draws < 100, d < 2, shapes of `op` do not suit each other
-  or it states no properties.
+  Raises ValueError if draws < 100, d < 2, or `op` has odd shapes or properties.
   """
   stated: Any = op.properties
   size = base.dimension(d)
@@ -95,9 +94,8 @@ def verify(
 
 def check_shapes(op: Any, like: Tree):
   """Check that what a sketch or codec reads back has the shapes of a tree."""
-  encode, decode = 'encode', 'decode'
-  if isinstance(op, base.Sketch):
-    encode, decode = 'sketch', 'desketch'
+  is_sketch = isinstance(op, base.Sketch)
+  encode, decode = ('sketch', 'desketch') if is_sketch else ('encode', 'decode')
   key = jax.eval_shape(lambda: jax.random.key(0))
   sent = jax.eval_shape(getattr(op, encode), key, like)
   read = jax.eval_shape(getattr(op, decode), key, sent, like)

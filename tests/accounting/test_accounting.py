@@ -103,15 +103,14 @@ def test_the_closed_form_has_the_epsilon_of_40_digits(z, steps, delta):
   exact = multiprecision.closed_form(math.sqrt(steps) / z, delta)
   eps = accounting.gaussian_epsilon(z, delta, steps)
   assert exact <= eps <= exact * (1 + 1e-9)
-  assert accounting.gaussian_delta(z, eps, steps) <= delta
+  assert accounting.gaussian.delta_at(math.sqrt(steps) / z, eps) <= delta
   least = accounting.gaussian_noise_multiplier(eps, delta, steps)
   assert least == pytest.approx(z, rel=1e-8)
-  assert accounting.gaussian_delta(least, eps, steps) <= delta
+  assert accounting.gaussian.delta_at(math.sqrt(steps) / least, eps) <= delta
 
 
 def test_extremes_are_infinite_or_genuinely_zero():
   assert accounting.gaussian_epsilon(1e-200, 1e-5) == math.inf
-  assert accounting.gaussian_delta(0.0, 5.0) == 1.0
   assert accounting.gaussian_epsilon(1e9, 1e-5) == 0.0
   assert accounting.gaussian_epsilon(1e9, 1e-11) > 0
   for q in (0.2, 1.0):

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from accounting_reference import delta_of, epsilon
+from accounting_reference import epsilon
 from fl_sketch import accounting
 from fl_sketch.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 import pytest
 
 few = hypothesis.settings(max_examples=2, derandomize=True, deadline=None)
-many = hypothesis.settings(max_examples=30, derandomize=True, deadline=None)
 
 deltas = st.sampled_from([1e-3, 1e-5, 1e-9, 1e-12])
 adjacencies = st.sampled_from([*Adjacency])
 POISSON = {'sampling': Sampling.POISSON, 'epoch_steps': None}
-
-
-@st.composite
-def full(draw):
-  return GaussianMechanism(
-    draw(st.floats(0.05, 1e4)),
-    draw(st.integers(1, 10**6)),
-    adjacency=draw(adjacencies),
-  )
 
 
 @st.composite
@@ -55,14 +45,6 @@ def check_monotone(mechanism, delta, accountant, slack):
     q = mechanism.sampling_probability
     rarer = dataclasses.replace(mechanism, sampling_probability=q / 2)
     assert epsilon(rarer, delta, accountant) <= eps * (1 + slack) + slack
-
-
-@many
-@hypothesis.given(full(), deltas)
-def test_the_closed_form_is_monotone(mechanism, delta):
-  check_monotone(mechanism, delta, 'pld', 1e-11)
-  visible = delta_of(mechanism, 0.0)  # no epsilon is 0 by accident
-  assert (epsilon(mechanism, 1e-9) == 0) == (visible <= 1e-9)
 
 
 releases = st.tuples(
@@ -108,23 +90,3 @@ def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
   mechanism = dataclasses.replace(mechanism, **poisson)
   check_monotone(mechanism, delta, 'rdp', 1e-9)
   assert epsilon(mechanism, delta, 'rdp') >= epsilon(mechanism, delta) - 1e-3
-
-
-@many
-@hypothesis.given(st.floats(1e-3, 500), deltas, st.integers(1, 10**5))
-def test_calibration_inverts_the_closed_form(target, delta, count):
-  for adjacency in Adjacency:
-    z = accounting.calibrate_noise_multiplier(
-      epsilon=target, delta=delta, steps=count, adjacency=adjacency
-    )
-    mechanism = GaussianMechanism(z, count, adjacency=adjacency)
-    assert target * (1 - 1e-6) <= epsilon(mechanism, delta) <= target
-
-
-@pytest.mark.nightly
-@few
-@hypothesis.given(sampled(), st.floats(0.1, 6))
-def test_epsilon_and_delta_are_inverse(mechanism, eps):
-  delta = delta_of(mechanism, eps)
-  if 1e-11 < delta < 0.1:
-    assert epsilon(mechanism, delta) == pytest.approx(eps, rel=1e-3, abs=1e-3)

@@ -58,7 +58,6 @@ def test_a_statement_is_plain_json():
 
 NOT = {
   'Not private: noise_seed fixes the noise.': {'noise': statements.NOISE[1]},
-  'Not private: its cohort is simulated.': {'noise': statements.NOISE[2]},
   'Not private: (inf, 1e-05)-': {'epsilon': INF},
 }
 
@@ -141,7 +140,6 @@ QUESTIONS = {
   ],
   'epsilon': [
     lambda e: ref.delta_of(ONE, e),
-    lambda e: accounting.gaussian_delta(1.0, e),
     lambda e: accounting.gaussian_noise_multiplier(e, 1e-5),
     lambda e: accounting.parallel_composition([1.0, e, -INF]),
     lambda e: calibrate_noise_multiplier(**GOAL | {'epsilon': e}),

@@ -84,7 +84,7 @@ def test_mu_down_to_a_delta_covers_the_curve_and_hardly_more(
   last = accounting.compute_epsilon(mechanism, delta=delta, **options)
   epsilons = np.linspace(0, last * (1.2 if mechanism is POISSON else 1), 12)
   deltas = [delta_of(mechanism, e, accountant) for e in epsilons]
-  allowed = lambda m: [accounting.gaussian_delta(1 / m, e) for e in epsilons]
+  allowed = lambda m: [accounting.gaussian.delta_at(m, e) for e in epsilons]
   assert (deltas <= np.maximum(allowed(least), delta) * (1 + 1e-6)).all()
   tight = deltas > np.maximum(allowed(0.99 * least), delta)
   assert tight.any() or mechanism is not POISSON

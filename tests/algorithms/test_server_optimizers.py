@@ -9,6 +9,7 @@ from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import optimizers
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs.config import Config
+from harness import DP
 import jax
 import jax.numpy as jnp
 import laws
@@ -110,9 +111,6 @@ test_what_makes_no_step_at_a_rate_is_refused = refused(
 
 def test_epsilon_does_not_depend_on_what_follows_the_release():
   """Catches an account that the server's optimizer moves."""
-  private = {
-    'dataset': 'digits', 'algorithm': 'dp_fedavg', 'noise_multiplier': 1.0,
-    'delta': 1e-4, 'clip_norm': 1.0, 'standardize': False,
-  }  # fmt: skip
+  private = {'dataset': 'digits'} | DP
   account = lambda x: runs.account(Config(**private, server_optimizer=x))
   assert account('muon').statement == account(None).statement

@@ -15,7 +15,7 @@ import numpy as np
 import operators
 from operators import KEY, TREE, mean_and_error, two_shards
 import pytest
-from refusals import counts_below_one
+from refusals import counts_below_one, refused
 
 
 @codec_cases.each
@@ -209,21 +209,15 @@ test_a_count_below_one_is_refused_by_name = counts_below_one(codecs, {
 })  # fmt: skip
 
 
-@pytest.mark.parametrize('codec', [
-  codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3),
-  codecs.chunked_top_k(9, 16), codecs.dct_top_k(9, 16),
-])  # fmt: skip
-def test_k_beyond_the_tree(codec):
-  with pytest.raises(ValueError, match='k=9'):
-    codec.encode(KEY, jnp.ones(8))
-
-
-def test_only_unbiased_codecs_of_16_bits_are_wrapped():
-  """Catches a law that is stated for what has none."""
-  with pytest.raises(ValueError, match='unbiased'):
-    codecs.contract(CODECS['small_qsgd'].codec)
-  with pytest.raises(ValueError, match='levels'):  # beyond 16 bits
-    codecs.qsgd(2**15)
+# Catches a law that is stated for what has none, and a k beyond the tree.
+test_what_a_codec_does_not_suit_is_refused = refused(
+  lambda call: call(),
+  (lambda: codecs.contract(CODECS['small_qsgd'].codec), 'unbiased'),
+  (lambda: codecs.qsgd(2**15), 'levels'),  # beyond 16 bits
+  *((functools.partial(codec.encode, KEY, jnp.ones(8)), 'k=9') for codec in (
+    codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3),
+    codecs.chunked_top_k(9, 16), codecs.dct_top_k(9, 16))),
+)  # fmt: skip
 
 
 def test_codecs_are_values():

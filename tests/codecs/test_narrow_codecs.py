@@ -21,6 +21,7 @@ from fl_sketch.rounds.algorithm import federated
 from fl_sketch.rounds.keys import round_keys
 import jax
 import jax.numpy as jnp
+import laws
 import numpy as np
 import operators
 from operators import KEY
@@ -146,15 +147,10 @@ def decoded(codec, d, draws):
     yield x, np.float64(lanes(keys, x))
 
 
-@pytest.mark.parametrize(
-  ('d', 'draws'),
-  [(3, 16_000)]
-  + [
-    pytest.param(d, 16_000 if d < 33 else 2000, marks=pytest.mark.nightly)
-    for d in NIGHTLY
-  ]
-  + [pytest.param(d, 200, marks=pytest.mark.long) for d in LONG],
-)
+@pytest.mark.parametrize(('d', 'draws'), laws.tiered(
+  [(3, 16_000)], [(d, 16_000 if d < 33 else 2000) for d in NIGHTLY],
+  [(d, 200) for d in LONG],
+))  # fmt: skip
 def test_the_law_is_that_of_a_uniform_rotation(d, draws):
   """Catches passes that undo one another, parts that never meet, one pass."""
   law = uniform_error(d)
@@ -169,17 +165,10 @@ def test_the_law_is_that_of_a_uniform_rotation(d, draws):
     assert bias < limit * error / draws
 
 
-@pytest.mark.parametrize(
-  ('d', 'count'),
-  [
-    (20, 12),
-    *(
-      pytest.param(d, d * part // 8, marks=pytest.mark.nightly)
-      for d in (32, 33, 100, 5000)
-      for part in (1, 4, 7)
-    ),
-  ],
-)
+@pytest.mark.parametrize(('d', 'count'), laws.tiered(
+  [(20, 12)],
+  [(d, d * part // 8) for d in (32, 33, 100, 5000) for part in (1, 4, 7)],
+))  # fmt: skip
 def test_a_least_squares_scale_shrinks_with_the_share_that_is_sent(d, count):
   """Catches the scale of all entries, which no error feedback contracts."""
   codec = codecs.eden(num_coordinates=count, scale='least_squares')

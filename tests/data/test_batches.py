@@ -28,7 +28,7 @@ def test_clients_see_their_own_samples_only(
   size = min(size, 2) if order == 'poisson' else size
   draw = lambda ids: batches.draw(p, ids, 1, round, steps, size, order)
   index = draw(ids)
-  width = batches.poisson_limits(p, size)[1] if order == 'poisson' else size
+  width = batches.max_batch(p, size) if order == 'poisson' else size
   assert index.shape == (len(ids), steps, width)
   assert index.dtype == np.int32
   missing = -1 if order in ('mask', 'poisson') else 0
@@ -92,9 +92,7 @@ def assert_chi_square(squares, freedom):
 def test_poisson_samples_are_independent_with_their_probability():
   p = partitions.Partition(np.arange(60), np.array([0, 20, 60]))
   rounds = 3000
-  probability, _ = batches.poisson_limits(p, 5)
-  q = np.repeat(probability, p.sizes)
-  np.testing.assert_array_equal(q[[0, 59]], [1 / 4, 1 / 8])
+  q = np.repeat([1 / 4, 1 / 8], p.sizes)
   taken = chosen(p, rounds, 2, 5)
   # Columns: both steps of all samples of both clients; rows: rounds.
   z = ((taken - q) / np.sqrt(q * (1 - q))).reshape(rounds, -1)
@@ -107,7 +105,7 @@ def test_poisson_samples_are_independent_with_their_probability():
 
 def test_poisson_keeps_a_uniform_subset_of_a_batch_that_is_too_large():
   p = partitions.Partition(np.arange(20), np.array([0, 20]))
-  _, limit = batches.poisson_limits(p, 5, tail=0.4)
+  limit = batches.max_batch(p, 5, tail=0.4)
   whole, kept = (chosen(p, 3000, 2, 5, tail=t) for t in (1e-18, 0.4))
   whole, kept = (x.reshape(-1, 20) for x in (whole, kept))
   size = whole.sum(1)
@@ -144,10 +142,5 @@ def test_poisson_limit_holds_for_every_client(size, tail):
   p = partitions.Partition(
     np.arange(sizes.sum()), np.append(0, np.cumsum(sizes))
   )
-  probability, limit = batches.poisson_limits(p, size, tail)
-  np.testing.assert_array_equal(probability, size / sizes)
-  each = [
-    cohorts.default_max_cohort(*args, tail)
-    for args in zip(sizes.tolist(), probability.tolist(), strict=True)
-  ]
-  assert max(each) == limit
+  each = [cohorts.default_max_cohort(n, size / n, tail) for n in sizes.tolist()]
+  assert max(each) == batches.max_batch(p, size, tail)

@@ -81,7 +81,7 @@ def test_all_uses_are_those_of_explicit_indices(folder):
   for p in (disk, memory):
     drawn = [batches.draw(p, ids, 1, 2, 3, 1, x) for x in batches.ORDERS]
     capped = partitions.cap(p, 3)
-    limits = batches.poisson_limits(p, 1)
+    limits = batches.max_batch(p, 1)
     cut = capped.indices, capped.offsets
     uses.append((drawn, batches.full(p, ids), limits, cut))
   chex.assert_trees_all_equal(*uses)

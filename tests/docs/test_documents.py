@@ -37,7 +37,7 @@ EXCEPTIONS = {
   '--init_from=': 'needs another run; tests/runs/training/test_extending.py',
 }
 HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
-CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'
+CONFIGURED = 'account', 'attack', 'sweep', 'train'
 STARTS = 'fl-sketch ', 'python -m launch ', 'make '
 
 

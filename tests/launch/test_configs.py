@@ -164,10 +164,7 @@ def test_what_is_written_is_what_config_json_has(way, tmp_path):
 
 
 FILE = 'from . import new\ndef get_config():\n  c = new()'
-NOISY = {
-  'epsilon': 1.0, 'delta': 1e-4, 'clip_norm': 1.0, 'standardize': False,
-  'algorithm': 'dp_fedavg',
-}  # fmt: skip
+NOISY = harness.DP | {'noise_multiplier': None, 'epsilon': 1.0}
 PRIVATE = [f'--config.{name}={value}' for name, value in NOISY.items()]
 
 

@@ -52,7 +52,7 @@ each_kind = pytest.mark.parametrize('kind', BATCHES)
 def functions(kind):
   """Its loss, its metrics, and the parameters of both."""
   if kind == 'quadratic':
-    return losses.quadratic(), losses.quadratic_metrics, QUADRATIC
+    return *losses.quadratic(), QUADRATIC
   return *losses.make(IDENTITY, OWN.get(kind, kind)), ONE
 
 

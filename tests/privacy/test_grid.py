@@ -136,9 +136,9 @@ def test_the_discrete_mechanism_is_covered_by_the_continuous_one():
     z = (stddev**2 - 1) ** 0.5 / length
     for epsilon in 0.0, 0.3, 1.0, 2.5:
       found = brute_force_delta(stddev, shift, epsilon)
-      stated = gaussian.gaussian_delta(z, epsilon)
+      stated = gaussian.delta_at(1 / z, epsilon)
       assert found <= stated * (1 + 1e-6) + 1e-12
-      same = gaussian.gaussian_delta(stddev / length, epsilon)
+      same = gaussian.delta_at(length / stddev, epsilon)
       gaps.append(found / same - 1)
   assert max(gaps) > 1e-3  # so that a bound without the lemma would fail
 

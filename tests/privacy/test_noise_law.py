@@ -28,12 +28,10 @@ BROKEN = {
   'less': WHITE * 0.8,
   'more': WHITE * 1.2,
   'every round': same(WHITE, 1, 6),
-  'two rounds': same(WHITE, 1, 2),
   'blocks': same(WHITE, 2, 8),
   'size of a cohort': WHITE * (RNG.poisson(4, (40, 6, 1)) / 4) ** 0.5,
   'one number': np.concatenate([WHITE[..., 1:], WHITE[..., 1:2]], -1),
   'runs': same(WHITE, 0, 40),
-  'no noise in a round': WHITE * (np.arange(6) > 0)[:, None],
   'no noise after some rounds': WHITE * (np.arange(6) < 4)[:, None],
   'cut at three deviations': np.clip(WIDE, -3, 3),
   'uniform': 3**0.5 * (2 * stats.norm.cdf(WIDE) - 1),
@@ -90,7 +88,7 @@ def test_real_rounds_broadcast_the_noise_that_is_claimed(broken, monkeypatch):
   """Catches noise of a wrong size, repeated over rounds, runs or numbers."""
   claimed = audit_games.claim(1.4, steps=3)
   if broken:
-    breaks.every_other(monkeypatch)
+    breaks.same_round(monkeypatch)
   make = audit_games.algorithm('safl', claimed, sketch=cases.CYCLIC)
   game = audit_games.game_of(make, claimed)._replace(noise=1.4)
   law = audit_games.play(game, NEVER, samples=100).law

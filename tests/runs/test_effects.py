@@ -8,7 +8,7 @@ from fl_sketch import runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import config, program
 from fl_sketch.utils import digests
-from harness import SAFL, SMALL
+from harness import DP, SAFL, SMALL
 import jax
 import numpy as np
 import pytest
@@ -17,10 +17,7 @@ PLAIN = SMALL | {
   'model': 'linear', 'model_options': None, 'rounds': 30,
   'rounds_per_dispatch': 10, 'checkpoint_every': 10, 'eval_every': 10,
 }  # fmt: skip
-PRIVATE = PLAIN | {
-  'algorithm': 'dp_fedavg', 'noise_multiplier': 3.0, 'delta': 1e-3,
-  'clip_norm': 2.0, 'standardize': False, 'cohort': 5,
-}  # fmt: skip
+PRIVATE = PLAIN | DP | {'noise_multiplier': 3.0, 'clip_norm': 2.0, 'cohort': 5}
 ADAPTERS = {'kind': 'ffa', 'rank': 2, 'targets': ('Dense_0',)}
 ROBUST = {'robust': 'median', 'groups': 3, 'byzantine': 0.3, 'attack': 'scale'}
 ALLOCATED = {'sampling': 'random_allocation', 'population': 7, 'cohort': 2}
@@ -64,7 +61,7 @@ OTHERS = (
   (PRIVATE, {
     'noise_multiplier': 4.0, 'delta': 1e-4, 'clip_norm': 1.0,
     'per_layer': True, 'trust': 'local', 'noise_seed': 1,
-    'simulated_cohort': 10, 'public_metrics': 'hidden',
+    'public_metrics': 'hidden',
   }),
   (PRIVATE | {'sampling': 'poisson'},
     {'accountant': 'rdp', 'adjacency': 'zero_out'}),

@@ -17,11 +17,7 @@ import pytest
 
 HINTS = typing.get_type_hints(config.Config, include_extras=True)
 QUADRATIC = {'dataset': 'quadratics', 'population': 6, 'cohort': 6}
-PRIVATE = harness.SMALL | {
-  'algorithm': 'dp_fedavg', 'noise_multiplier': 1.0, 'delta': 1e-4,
-  'clip_norm': 1.0, 'standardize': False,
-}  # fmt: skip
-BASES = {}, harness.SMALL, harness.SAFL, QUADRATIC, PRIVATE
+BASES = {}, harness.SMALL, harness.SAFL, QUADRATIC, harness.SMALL | harness.DP
 NAMES = {  # to trace larger models takes a second
   'model': ('mlp', 'linear', 'lenet5', 'lstm', 'gpt_nano', 'resnet8'),
   'loss': losses.names(), 'dataset': datasets.REGISTRY.names(),

@@ -4,13 +4,11 @@ import itertools
 import json
 import math
 
-from fl_sketch.data import partitions
-from fl_sketch.runs import figures, plots
+from fl_sketch.runs import figures
 from matplotlib import colors
 import numpy as np
 from papers.language import methods as language
 from papers.trained import methods as trained
-import pytest
 
 LINES = [
   figures.Line('dense', [1, 10, 100], [0.5, 0.75, 0.8], family='fedadam'),
@@ -80,20 +78,3 @@ def test_colours_of_one_marker_are_told_apart_by_the_colour_blind():
   looks = [*figures.looks(map(str, range(16))).values()]
   for (one, marker), (other, same) in itertools.combinations(looks, 2):
     assert marker != same or np.abs(seen(one) - seen(other)).max() > 0.05
-
-
-@pytest.mark.parametrize('population', [5, 501])
-def test_label_distribution_has_the_shares(population, tmp_path, monkeypatch):
-  """Catches labels of other clients, and shares of all samples."""
-  figure = figures.new_figure(6, 4)
-  monkeypatch.setattr(figures, 'new_figure', lambda *size: figure)
-  labels = np.arange(6000) % 30
-  p = partitions.partition('dirichlet', labels, population, alpha=0.3)
-  path = tmp_path / 'labels.png'
-  plots.draw_labels(labels, p, path, 30)
-  assert path.read_bytes().startswith(b'\x89PNG')
-  shares = figure.axes[0].images[0].get_array()
-  assert shares.shape == (30, min(population, 500))
-  if population < 500:
-    of_first = [(labels[p.client(i)] == 0).mean() for i in range(population)]
-    np.testing.assert_allclose(sorted(shares[0]), sorted(of_first))

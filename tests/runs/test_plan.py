@@ -13,7 +13,7 @@ from fl_sketch.runs import (
   player as player_lib,
   program as program_lib,
 )
-from harness import ROOT, SMALL, python
+from harness import DP, ROOT, SMALL, python
 import jax
 import natural_files
 import numpy as np
@@ -32,10 +32,7 @@ SAFL = dict(
   server_optimizer='adam',
 )
 SCAFFOLD = dict(algorithm='scaffold')
-PRIVATE = dict(
-  algorithm='dp_fedavg', clip_norm=1.0, noise_multiplier=1.0, delta=1e-3,
-  standardize=False, sampling='poisson',
-)  # fmt: skip
+PRIVATE = DP | {'sampling': 'poisson'}
 
 
 def built(**fields):

@@ -38,8 +38,6 @@ STATE = FIXED | {
   (MASKED | {'neighbours': 3}, 'neighbours'),
   (STATE, 'sketched_sgd'),
   # Noise of another size than the account's.
-  ({'simulated_cohort': 5}, 'simulated'),
-  ({'simulated_cohort': 8, 'trust': 'local'}, 'simulated_cohort'),
   (QUANTILE, 'noise_multiplier'),
   (QUANTILE | {'count_stddev': 3.0, 'dropout': 0.1}, 'bound'),
   ({'trust': 'local', 'deadline': 1.0}, 'deadline'),

@@ -83,7 +83,6 @@ def clipped(tree, most):
 
 
 unclipped = bound(lambda tree, most: tree)
-twice = bound(lambda tree, most: clipped(tree, 2 * most))
 every_leaf = bound(
   lambda tree, most: jax.tree.map(lambda x: clipped(x, most), tree)
 )
@@ -103,7 +102,6 @@ def of_round(name, other):
 
 
 same_round = of_round('noise_keys', lambda t: 0 * t)
-every_other = of_round('noise_keys', lambda t: t // 2)
 same_epoch = of_round('server_key', lambda t: t % BANDED['hash_rounds'])
 
 
@@ -166,7 +164,6 @@ def _signed(drawn, signs):
 
 
 _rolled = lambda tree, by: jax.tree.map(lambda x: jnp.roll(x, by), tree)
-shifted = _released(lambda draw, t, noise: _rolled(draw(noise.run), t))
 two_apart = _released(lambda draw, t, noise: _rolled(
   draw(keys_lib.server_key(noise, t % 2)), 5 * t
 ))  # fmt: skip
@@ -175,9 +172,6 @@ four_rounds = _released(lambda draw, t, noise: jax.tree.map(
 ))  # fmt: skip
 signs = _released(
   lambda draw, t, noise: _signed(draw(noise.server), draw(noise.run))
-)
-magnitudes = _released(
-  lambda draw, t, noise: _signed(draw(noise.run), draw(noise.server))
 )
 
 
@@ -248,18 +242,15 @@ def denominator(real, self, finish):
 BREAKS = (
   Break('half the variance of the noise', half, LAW, FOUND),
   Break('no clipping', unclipped, FOUND, LAW),
-  Break('clipping to twice the norm', twice, FOUND, BOUND),
   Break('every array clipped to the norm of all', every_leaf, LAW, NOT, DENSE,
         'a canary of one run sends along one array'),
   Break('clipping after the noise', late_clip, FOUND, LAW),
   Break('noise from the public seed', public, FOUND, NOT, why='its law is '
         'right; in one run the guesser does not try that seed'),
   Break('the same noise in every round', same_round, FOUND, LAW),
-  Break('noise drawn every other round', every_other, FOUND, LAW),
   Break('noise equal over blocks of 8 numbers', blocks, FOUND, LAW),
   Break('noise repeated over arrays', same_leaves, FOUND, LAW, DENSE),
   Break('one array without noise', bare_leaf, FOUND, LAW, DENSE),
-  Break('streams of rounds that overlap', shifted, LAW, LAW),
   Break("noise repeated over clients' shares, secure aggregation", same_share,
         LAW, LAW, MASKED),
   Break("noise repeated over clients' shares, local", same_share, NOT, NONE,
@@ -277,8 +268,6 @@ BREAKS = (
   Break('no noise after the fourth round', four_rounds, FOUND, LAW,
         {'rounds': 6}),
   Break('signs of the noise that are equal in every round', signs, LAW, LAW),
-  Break('sizes of the noise that are equal in every round', magnitudes, LAW,
-        LAW),
   Break('less noise in a round than is stated', less_noise, LAW, FOUND),
   Break('no noise on the count of a quantile', bare_count, LAW, LAW, QUANTILE),
   Break('a sampler that takes everyone twice as often', often, NOT, BOUND,

@@ -15,60 +15,61 @@ def rows_of(c, *names):
   return [x for x in rows if x[0] in names]
 
 
-def kinds_of(c, *words):
-  """(program, number of a variable) of kinds with one of the words."""
-  return [
-    (p, n)
-    for p in programs(c['program'])
-    for n, x in enumerate(p['variables'])
-    if x[2] is not None and any(w in c['kinds'][x[2]] for w in words)
-  ]
+def put_constant(c, row, dtype, value):
+  """Gives an equation a constant as its last argument."""
+  row[2][-1] = len(c['variables'])
+  c['variables'].append([dtype, [], c['kinds'].index('public')])
+  made = ['constant', {'value': value}, [], row[2][-1:], []]
+  for p in programs(c['program']):
+    if row in p['equations']:
+      p['equations'].insert(p['equations'].index(row), made)
+
+
+def variables_of(c, *words):
+  """Variables of kinds with one of the words."""
+  named = lambda x: any(w in c['kinds'][x[2]] for w in words)
+  return [n for n, x in enumerate(c['variables']) if named(x)]
 
 
 def change_type(c, r):
-  p, n = r.choice(kinds_of(c, ''))
-  var = p['variables'][n]
+  var = r.choice(c['variables'])
   var[2] = r.choice([k for k in range(len(c['kinds'])) if k != var[2]])
 
 
 def claim_public(c, r):
-  p, n = r.choice(kinds_of(c, 'rows', 'mixed', 'sum', 'contribution', 'secret'))
+  n = r.choice(
+    variables_of(c, 'rows', 'mixed', 'sum', 'contribution', 'secret')
+  )
   c['kinds'].append('public')
-  p['variables'][n][2] = len(c['kinds']) - 1
+  c['variables'][n][2] = len(c['kinds']) - 1
 
 
 def change_equation(c, r):
   """Replaces what makes a contribution, a sum or noise by other arithmetic."""
+  parts = {*variables_of(c, 'contribution', 'sum', 'noise')}
   found = [
     row
     for p in programs(c['program'])
     for row in p['equations']
-    if row[0] not in ('jit', 'scan', 'shard_map', 'cond')
-    and any(
-      w in c['kinds'][x[2]]
-      for w in ('contribution', 'sum', 'noise')
-      for x in p['variables'][row[3] : row[3] + row[4]]
-    )
+    if not row[4] and parts & {*row[3]}
   ]
   r.choice(found)[0] = r.choice(['mul', 'sin', 'cumsum', 'my_callback', 'max'])
 
 
 def drop_mark(c, r):
-  r.choice(rows_of(c, 'contribution', 'drawn', 'released'))[0] = 'copy'
+  r.choice(rows_of(c, 'contribution', 'drawn', 'released'))[0] = 'neg'
 
 
 def leak(c, r):
   """Lets what is released or published be data instead."""
-  quiet = [
-    (p, n)
-    for p, n in kinds_of(c, 'rows', 'mixed')
-    if 'noise' not in c['kinds'][p['variables'][n][2]]
-  ]
+  data = {*variables_of(c, 'rows', 'mixed')} - {*variables_of(c, 'noise')}
   choices = [
     (row, n)
-    for p, n in quiet
-    for row in p['equations']
-    if row[0] in ('released', 'published') and n < row[3]
+    for p in programs(c['program'])
+    for k, row in enumerate(p['equations'])
+    if row[0] in ('released', 'published')
+    for n in {*p['arguments'], *(x for y in p['equations'][:k] for x in y[3])}
+    if n in data
   ]
   row, n = r.choice(choices)
   row[2][0] = n
@@ -90,7 +91,7 @@ def change_hyper(c, r):
 def change_law(c, r):
   """Noise of another grid than that of the contribution."""
   row = r.choice(rows_of(c, 'drawn', 'contribution'))
-  row[2][-1] = ['float32', [], r.uniform(0.1, 9)]
+  put_constant(c, row, 'float32', r.uniform(0.1, 9))
 
 
 def change_key(c, r):
@@ -100,16 +101,10 @@ def change_key(c, r):
 
 def fix_key(c, r):
   """Draws the noise of a round from a key that no round changes."""
-  secret = [
-    row
-    for p in programs(c['program'])
-    for row in p['equations']
-    if row[0] == 'random_fold_in'
-    and 'secret' in c['kinds'][p['variables'][row[3]][2]]
-  ]
-  for row in secret:
-    if isinstance(row[2][1], int):
-      row[2][1] = ['uint32', [], r.randrange(9)]
+  secret = {*variables_of(c, 'secret')}
+  for row in rows_of(c, 'random_fold_in'):
+    if secret & {*row[3]}:
+      put_constant(c, row, 'uint32', r.randrange(9))
 
 
 def change_count(c, r):

@@ -50,37 +50,28 @@ def until_small(row):
 # Each result row is of one client, in place: a contribution and client state.
 ROWS = {
   'sorted': lambda x: jnp.sort(x, 1),
-  'cumulated': lambda x: jnp.cumsum(x, 1),
   'top': lambda x: lax.top_k(x, 2)[0],
-  'softmax': lambda x: jax.nn.softmax(x, 1),
   'normalised': lambda x: x / (1 + norms(x)[:, None]),
   'centred': lambda x: x - x.mean(1, keepdims=True),
   'transformed': lambda x: jnp.fft.fft(x, axis=1).real,
-  'one_hot': lambda x: jax.nn.one_hot(x.argmax(1), 5),
   'while': lambda x: jax.vmap(until_small)(x),
   'cond': lambda x: jax.vmap(
     lambda r: lax.cond(r[0] > 0, jnp.sin, jnp.cos, r))(x),
-  'selected': lambda x: jnp.where(x[:, :1] > 0, x, 0),
-  'gathered': lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1),
   'entry': lambda x: jax.vmap(lambda r: r[r.argmax()][None])(x),
   'public_matrix': lambda x: x @ jnp.ones((3, 2)),
   'outer': lambda x: jnp.einsum('ij,ik->ijk', x, x),
   'transposed': lambda x: (2 * x.T).T,
   'moved_axis': lambda x: jnp.moveaxis(x[None] * jnp.ones((2, 1, 1)), 1, 0),
   'reshaped': lambda x: x.reshape(4, 3, 1).reshape(4, -1),
-  'joined_features': lambda x: jnp.concatenate([x, -x], 1),
-  'padded_features': lambda x: jnp.pad(x, ((0, 0), (1, 0))),
   'halves_joined': joined,
   'padded_and_cut': lambda x: jnp.pad(x, ((0, 2), (0, 0)))[:4],
   'chunks': lambda x: jnp.sin(x.reshape(2, 2, 3)).reshape(4, 3),
-  'mapped': lambda x: lax.map(jnp.sin, x),
   'mapped_in_batches': lambda x: lax.map(jnp.sin, x, batch_size=2),
   'uneven_batches': lambda x: lax.map(jnp.sin, x, batch_size=3),
   'scanned': lambda x: lax.scan(lambda c, r: (c + 1, r * c), 0.0, x)[1],
   'steps': lambda x: lax.fori_loop(0, 3, lambda i, c: c - 0.1 * (c - x), x),
   'remat': lambda x: jax.vmap(jax.grad(
     jax.checkpoint(lambda r: jnp.sin(r).sum())))(x),
-  'narrow': lambda x: x.astype(jnp.bfloat16),
   'convolved': lambda x: jax.vmap(
     lambda r: jnp.convolve(r, jnp.ones(2), 'same'))(x),
   'reference': by_reference,
@@ -119,10 +110,8 @@ def sgd(w, x, key):
 # Programs, and how many releases they make.
 CALLS = {
   'sum': (lambda w, x, key: w + add(key, x), 1),
-  'thresholded': (lambda x, key: jnp.where(add(key, x) > 0, 1, -1), 1),
   'tree': (lambda x, key: add(key, {'a': x, 'b': x[:, :1]}), 1),
   'own_mask': (lambda x, key: add(key, x, mask=x[:, 0] > 0), 1),
-  'normalised': (lambda x, key: add(key, x, bound='normalize'), 1),
   'parts': (lambda x, key: finish(once(x) + noise(key)), 1),
   'present': (lambda x, y, key: finish(noise(key) + total(
     jnp.where((y > 0)[:, None], rows(x), 0))), 1),
@@ -130,7 +119,6 @@ CALLS = {
     lambda c, r: (c + MEAN.contribution(r), None), jnp.zeros(3, 'uint32'), x
     )[0], key), 1),
   'folds': (lambda x, key: add(fold(key, 0), x) - add(fold(key, 1), x), 2),
-  'splits': (lambda x, key: [add(k, x) for k in random.split(key, 3)], 3),
   'scan': (lambda x, key: scan(lambda i: add(fold(key, i), i * x), 50), 50),
   'scanned_keys': (lambda x, key: lax.scan(lambda c, k: (
     c + add(k, x), None), jnp.zeros(3), random.split(key, 4))[0], 4),
@@ -138,11 +126,7 @@ CALLS = {
     0, 3, lambda i, c: c + add(fold(key, i), x - c[None]), w), 3),
   'two_loops': (lambda x, key: scan(lambda a: scan(
     lambda i: add(fold(fold(key, a), i), x))), 9),
-  'public_steps': (lambda w, x, key: lax.fori_loop(
-    0, 5, lambda i, c: c * i, w) + add(key, x), 1),
   'released_scale': (two_scales, 2),
-  'released_center': (lambda x, key: add(
-    fold(key, 1), x - add(fold(key, 0), x)[None]), 2),
   'released_branch': (lambda x, key: jax.nn.relu(lax.cond(
     add(key, x)[0] > 0, jnp.sin, jnp.cos, add(fold(key, 1), x))), 2),
   'public_reference': (public_reference, 1),
@@ -160,7 +144,6 @@ class Round(NamedTuple):
   releases: int = 1
   params: Any = cases.PARAMS
   batches: Any = None  # None: those of `cases`
-  unit: str = 'client'
   trust: str = 'central'
 
 
@@ -216,11 +199,6 @@ def over_realised_cohort(hp):
   return rounds.federated(local, made, t.broadcast(), optax.scale(-1.0))
 
 
-def of_list(name, releases=1, **options):
-  make = cases.ALGORITHMS[name].make
-  return lambda: Round(make, releases, cases.params_of(make), **options)
-
-
 def training(loss_fn, params, batches=None):
   make = algorithms.make('dp_fedavg', loss_fn, privacy=cases.RELEASE)
   return Round(make, 1, params, batches)
@@ -253,16 +231,6 @@ ROUNDS = {
   'two_means': chained(uplink=two_means),
   'kept_error': chained(uplink=kept),
   'over_realised_cohort': lambda: Round(over_realised_cohort, trust='local'),
-  'quantile': of_list('dp_fedavg_quantile', 2),
-  'per_layer': of_list('dp_fedavg_per_leaf'),
-  'normalised': of_list('dp_normfedavg'),
-  'before_sketch': of_list('private_before'),
-  'banded': of_list('dp_fedavg_banded'),
-  'local': of_list('dp_fedavg_local', trust='local'),
-  'masked': of_list('dp_fedavg_masked', trust='secure_aggregation'),
-  'two_uplinks': of_list('private_heaprix', 2),
-  'codec': of_list('private_safl_int8'),
-  'samples': of_list('private_iterative_sketching', 3, unit='sample'),
   'lora': lambda: training(cases.loss_fn, algorithm_list.ADAPTED),
   'nnx': model(any_models.CASES['nnx']),
   'remat': model(any_models.CASES['gpt']),

@@ -33,6 +33,11 @@ SAFL = SMALL | {
   'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 50},
   'server_lr': 0.01, 'rounds': 8, 'eval_every': 3, 'checkpoint_every': 2,
 }  # fmt: skip
+# Fields of a private run of a client's whole update.
+DP = {
+  'algorithm': 'dp_fedavg', 'noise_multiplier': 1.0, 'clip_norm': 1.0,
+  'delta': 1e-3, 'standardize': False,
+}  # fmt: skip
 QUICK = '--config=configs/quickstart.py:quick'
 # A row every round and many checkpoints: a kill lands between and in them.
 EVERY_ROUND = [

@@ -47,9 +47,7 @@ OTHERS = {  # commands, and modules with doctests
   'papers/song/statements/lemmas.py': ['S0-Eq1'],
   'python -m launch account --config=configs/fashion_dp.py': ['S1-Sec6'],
   'python -m launch attack --config=tanh_attack': ['S0-7.1', 'S0-7.2'],
-  'python -m launch spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],
   'python -m launch sweep --config=das_quadratics': ['S1-Fig1'],
-  'python -m launch sweep --config=configs/fashion_dp_sweep.py': ['S1-Tab1'],
   'python -m launch train --config=configs/fashion_dp.py': [
     'S1-Sec6', 'S1-AppG',
   ],

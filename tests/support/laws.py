@@ -13,6 +13,14 @@ jit = functools.partial(
 )
 
 
+def tiered(fast, nightly=(), long=()):
+  """Rows of parameters, each in its tier."""
+  tiers = ((), fast), (pytest.mark.nightly, nightly), (pytest.mark.long, long)
+  return [
+    pytest.param(*row, marks=mark) for mark, rows in tiers for row in rows
+  ]
+
+
 def law(
   names: Iterable[str], fast: Collection[str], parameter: str = 'name',
   value: Callable[[str], Any] = lambda name: name, group: str = '',

@@ -64,11 +64,9 @@ COLUMNS = (
 )
 FILES = (
   Item('metrics.jsonl, summary.json, printed lines, loss.png, '
-    'accuracy_vs_*.png, tensorboard/*, wandb/*', 'rows', *_ROWS),
+    'accuracy_vs_*.png', 'rows', *_ROWS),
   Item('points.jsonl, sweep.*, table.*, params/*', 'rows of points',
     *_ROWS, 'of a sweep'),
-  Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
-  Item('labels.png', 'labels of each client', *_OF_ALL, 'with classes'),
   Item('checkpoints/client_rows/*', 'what clients keep', *_KEPT, STATE),
   Item('checkpoints/*', 'who took part; the model', *_COUNTED),
   Item('best/*', 'chosen by samples that clients hold out', *_OF_ALL, CHOSEN),
@@ -92,8 +90,7 @@ FILES = (
   Item('sites/*', 'state of sites with --engine=local', *3 * [KEEP], SITES),
   Item('config.json, lock', 'config, process', *_NO),
   Item('certificate.json', 'program of a round, account', *_NO),
-  Item('privacy.json, epsilon.png, trade_off.png', 'account', *_NO,
-    'of fl-sketch account'),
+  Item('privacy.json', 'account', *_NO, 'of fl-sketch account'),
 )  # fmt: skip
 
 

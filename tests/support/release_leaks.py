@@ -62,18 +62,12 @@ def loss_bound_of_all(w, x, key):
 # Functions of rows that mix them: neither contribution nor client state.
 MIXED = {
   'centred': lambda x: x - x.mean(0)[None],
-  'over_the_largest': lambda x: x / norms(x).max(),
-  'standardised': lambda x: (x - x.mean(0)[None]) / (x.std(0)[None] + 1),
   'sorted': lambda x: jnp.sort(x, 0),
-  'ordered': lambda x: x[jnp.argsort(x[:, 0])],
   'rolled': lambda x: jnp.roll(x, 1, 0),
   'reversed': lambda x: x[::-1],
   'cumulated': lambda x: jnp.cumsum(x, 0),
   'gram': lambda x: x @ x.T,
-  'public_mixing': lambda x: jnp.einsum('ij,jk->ik', jnp.ones((4, 4)), x),
-  'attention': lambda x: jax.nn.softmax(x @ x.T) @ x,
   'one_for_all': lambda x: jnp.broadcast_to(x[0], x.shape),
-  'neighbour': lambda x: x - jnp.pad(x[1:], ((0, 1), (0, 0))),
   'overwritten': lambda x: x.at[0].set(x[1]),
   'reshaped': lambda x: x.reshape(3, 4).T,
   'transformed': lambda x: jnp.fft.fft(x, axis=0).real,
@@ -83,7 +77,10 @@ MIXED = {
   'selected': lambda x: select(norms(x).max() > 2, x, 0),
   'loop_length': lambda x: lax.fori_loop(
     0, x[0, 0].astype(int), lambda _, c: c / 2, x),
+  'ordered': lambda x: x[jnp.argsort(x[:, 0])],
+  'neighbour': lambda x: x - jnp.pad(x[1:], ((0, 1), (0, 0))),
   'transposed': lambda x: x.T,
+  'public_mixing': lambda x: jnp.einsum('ij,jk->ik', jnp.ones((4, 4)), x),
 }  # fmt: skip
 # One client in several rows.
 REPEATED = {
@@ -94,9 +91,6 @@ REPEATED = {
 # Bounds and noise multipliers.
 SCALES = {
   'median': lambda x: jnp.median(norms(x)),
-  'mean': lambda x: norms(x).mean(),
-  'largest': lambda x: norms(x).max(),
-  'first': lambda x: norms(x)[0],
   'count': lambda x: 8 / (norms(x) > 1).sum(),
   'choice': lambda x: select(x.sum() > 0, 2.0, 0.5),
   'step': lambda x: lax.fori_loop(0, 3, lambda i, c: x.mean(), 1.0),
@@ -104,16 +98,11 @@ SCALES = {
 # What is released in place of a sum of contributions.
 SUMS = {
   'unbounded': lambda x, y: total(grid_lib.encode(x, grid())),
-  'raw_integers': lambda x, y: once(x) + raw(x[0]),
-  'twice': lambda x, y: once(x) + once(x),
   'shifted': lambda x, y: once(x) << 1,
-  'two_sums': lambda x, y: once(x) + once(-3 * x),
   'weighted': lambda x, y: total(rows(x) * raw(y)[:, None]),
-  'squared': lambda x, y: total(rows(x) * rows(x)),
   'over_coordinates': lambda x, y: rows(x).sum(dtype='uint32') * jnp.ones(
     3, 'uint32'),
   'largest': lambda x, y: rows(x).max(0),
-  'over_count': lambda x, y: once(x) // raw(y.sum()),
   'selected': lambda x, y: select(y.sum() > 2, once(x), 0),
   'branch': lambda x, y: lax.cond(y.sum() > 2, once, lambda x: 2 * once(x), x),
   'longest_alone': lambda x, y: total(
@@ -123,13 +112,12 @@ SUMS = {
   'looped': lambda x, y: lax.fori_loop(
     0, 5, lambda i, c: c + once(x), jnp.zeros(3, 'uint32')),
   'halves': lambda x, y: jnp.concatenate([once(x[:, :1]), once(x[:, 1:])]),
+  'twice': lambda x, y: once(x) + once(x),
 }  # fmt: skip
 # What is added to a sum in place of its noise, of a key and data.
 NOISES = {
   'none': lambda key, x: 0 * noise(key),
-  'opposite': lambda key, x: noise(key) - noise(key),
   'one_number': lambda key, x: noise(key)[0],
-  'one_repeated': lambda key, x: jnp.repeat(noise(key)[:1], 3),
   'a_part': lambda key, x: noise(key).at[0].set(0),
   'smaller': lambda key, x: noise(key) // 10,
   'masked': lambda key, x: select(x.sum() > 0, noise(key), 0),
@@ -146,7 +134,6 @@ KEYS = {
 ONE_NOISE = {
   'difference': lambda x, key: add(key, 2 * x) - add(key, x),
   'other_shape': lambda x, key: (add(key, x), add(key, x[:, :2])),
-  'folds': lambda x, key: add(fold(key, 1), x) - add(fold(key, 1), 2 * x),
   'splits': lambda x, key: [add(random.split(key)[0], a * x) for a in (1, 2)],
   'branch': lambda x, i, key: add(key, x) + lax.cond(
     i > 0, lambda: add(key, -2 * x), lambda: jnp.zeros(3)),
@@ -156,12 +143,14 @@ EVERY_STEP = {
   'scan': lambda x, key: scan(lambda i: add(key, i * x)),
   'fori_loop': lambda w, x, key: lax.fori_loop(
     0, 3, lambda i, c: add(key, x - c[None]), w),
-  'one_fold': lambda x, key: scan(lambda i: add(fold(key, 7), i * x)),
   'narrow_index': lambda x, key: scan(
     lambda i: add(fold(key, i.astype('uint8')), i * x)),
   'half_index': lambda x, key: scan(lambda i: add(fold(key, i // 2), i * x)),
   'inner_index': lambda x, key: scan(
     lambda a: scan(lambda i: add(fold(key, i), a * x))),
+  'equal_indices': lambda w, x, key: lax.scan(
+    lambda c, i: (c + add(fold(key, i), x), None), w,
+    jnp.arange(3) - jnp.cumsum(jnp.ones(3, int)))[0],
   'sum_of_indices': lambda x, key: scan(
     lambda a: scan(lambda i: add(fold(key, a + i), a * x))),
   'zipped': lambda x, key: scan(

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGES = (
   'PIL', 'dm_pix', 'h5py', 'matplotlib', 'pyarrow', 'safetensors',
-  'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'wandb',
+  'tensorflow_datasets', 'tokenizers',
 )  # fmt: skip
 # Loads every module without them; prints those that cannot be loaded.
 LOAD = f"""

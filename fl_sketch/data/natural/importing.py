@@ -22,7 +22,6 @@ _COLUMNS = {'femnist': 'writer_id', 'shakespeare': 'character_id'}
 
 
 def _layouts(path: pathlib.Path, kind: str) -> dict[str, pathlib.Path]:
-  """The layouts at a path, and the file or folder that a reader takes."""
   files = sorted(path.iterdir()) if path.is_dir() else [path]
   digits = kind == 'femnist_digits'  # they lie beside all of EMNIST
   layouts = {}
@@ -53,8 +52,8 @@ def import_data(
   share `test_share` of them, rounded, and at most all but one. Options are
   `client` and `split`, columns of a table, and those of the kind's task.
 
-  Raises DataError for damaged files or another layout, ValueError for an
-  unknown kind or option, OSError if `to` exists or cannot be written.
+  Raises DataError for damaged files or another layout, ValueError for unknown
+  options, OSError if `to` exists or cannot be written.
   """
   checks.choice('kind', kind, tuple(tasks.KINDS))
   path = pathlib.Path(path).expanduser()

@@ -132,8 +132,7 @@ def _runs(owners, splits, columns) -> Iterator[Record]:
 def plays(path: pathlib.Path) -> Iterator[Record]:
   """Read the speeches of each speaker, in the order of the play.
 
-  The clients are those who speak at least 1,000 letters; the last speeches of
-  each, a tenth of the letters, are the test: like LEAF's Shakespeare, offline.
+  Clients speak at least 1,000 letters; the last tenth of each is the test.
   """
   file = path / 'input.txt' if path.is_dir() else path
   with reading(file):

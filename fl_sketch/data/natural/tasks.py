@@ -135,7 +135,6 @@ def characters(
 
   A text, with a first and a last symbol, is cut into sequences of `length`
   inputs, the last one padded; ids are those of `tokenization.characters`.
-  `names` are names that the column of texts may have.
   """
   tokenizer = tokenization.characters(letters)
 
@@ -161,8 +160,7 @@ def next_words(vocabulary: Sequence[str], *, length: int = 20) -> NaturalTask:
   """Return the task of predicting each word of sentences from those before.
 
   Words are those between spaces; a sentence is cut to `length` of them. Ids are
-  those of `tokenization.characters`, as in TensorFlow Federated's Stack
-  Overflow; the column is called 'tokens' or 'text'.
+  those of `tokenization.characters`, as in TensorFlow Federated's.
   """
   tokenizer = tokenization.characters(vocabulary, between=' ')
 

@@ -17,8 +17,13 @@ from fl_sketch.utils import __version__
 from jax.extend import core
 import numpy as np
 
-FORMAT, NAME = 1, 'certificate.json'
+FORMAT, NAME = 2, 'certificate.json'
 _SMALL = 16  # entries of constants that are compared by value
+# Operations that pass their arguments on, those with programs that are no
+# calls, and names of operations that another one has the rule of.
+_SAME = ('copy', 'copy_p', 'optimization_barrier', 'pvary')
+_PROGRAMS = ('cond', 'scan', 'shard_map', 'while')
+_RENAMED = {'add_any': 'add', 'psum_invariant': 'psum', 'squeeze': 'reshape'}
 
 
 class Round(NamedTuple):
@@ -45,7 +50,8 @@ def text(proved: Round, **about: Any) -> str:
     'results': [*map(list, proved.results)], 'hyper': dict(proved.hyper),
     'trusted': [list(x) for x in walk.shown.trusted],
     'releases': [_release(x, proved.hyper) for x in walk.shown.releases],
-    'program': program, 'kinds': [*writer.kinds],
+    'program': program, 'variables': writer.variables,
+    'kinds': [*writer.kinds],
   }  # fmt: skip
   lines = [json.dumps(k) + ': ' + _dumped(v) for k, v in body.items()]
   return '{\n' + ',\n'.join(lines) + '\n}\n'
@@ -91,79 +97,97 @@ def kind_of(value: flow.Value) -> str:
     one = "one client's"
     axes = [*map(int, value.rows.axes)]
     words.append(f'rows along {axes}' if axes else one)
-  words += [x for x in (flow.MIXED, flow.CHANGED) if x in value.labels]
+  words += [flow.MIXED] * (flow.MIXED in value.labels)
   words += ['secret'] * (flow.NOISE in value.labels)
   return ', '.join(words) or 'public'
 
 
 class _Writer:
-  """Writes programs, and numbers the kinds and constants in them."""
+  """Writes programs without calls, and numbers variables, kinds and arrays."""
 
   def __init__(self, walk):
     self.types, self.kinds = walk.types, {}
+    self.variables: list[Any] = []
     self.arrays: dict[Any, int] = {}
 
   def program(self, jaxpr, path):
-    """Return a program, whose variables are numbered from 0."""
-    consts = [self._constant(x) for x in getattr(jaxpr, 'consts', ())]
-    key = *path, id(getattr(jaxpr, 'jaxpr', jaxpr))
-    jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
-    names: dict[Any, int] = {}
-    variables: list[Any] = []
-
-    def define(some, values):
-      for var, value in zip(some, values, strict=True):
-        names[var] = len(variables)
-        kind = None if value is None else self._kind(value)
-        variables.append([*_type(var.aval), kind])
-      return len(some)
-
-    read = lambda x: (
-      self._constant(x.val) if isinstance(x, core.Literal) else names[x]
-    )
-    constants = define(jaxpr.constvars, [None] * len(consts))
-    arguments = define(jaxpr.invars, self.types[key])
-    equations = []
-    for eqn in jaxpr.eqns:
-      given, inner = [*map(read, eqn.invars)], self._inner(eqn, path)
-      first = len(variables)
-      count = define(eqn.outvars, self.types[(*path, id(eqn))])
-      params = self._params(eqn.params)
-      name = eqn.primitive.name
-      equations.append([name, params, given, first, count, inner])
+    """Return a program: its arguments, equations and results."""
+    bare, equations = getattr(jaxpr, 'jaxpr', jaxpr), []
+    arguments = self._define(bare.invars, self.types[(*path, id(bare))])
+    results = self._equations(jaxpr, path, arguments, equations)
     return {
-      'constants': consts, 'arguments': [constants, arguments],
-      'variables': variables, 'equations': equations,
-      'results': [*map(read, jaxpr.outvars)],
+      'arguments': arguments, 'equations': equations, 'results': results,
     }  # fmt: skip
+
+  def _equations(self, jaxpr, path, given, equations):
+    """Add equations, also those of calls; return the results."""
+    consts, jaxpr = getattr(jaxpr, 'consts', ()), getattr(jaxpr, 'jaxpr', jaxpr)
+    names = dict(zip(jaxpr.invars, given, strict=True))
+
+    def constant(var, value):
+      outs = self._define([var], [flow.PUBLIC])
+      equations.append(['constant', self._constant(value), [], outs, []])
+      return outs[0]
+
+    if consts:
+      values = map(constant, jaxpr.constvars, consts)
+      names |= zip(jaxpr.constvars, values, strict=True)
+    read = lambda x: (
+      constant(x, x.val) if isinstance(x, core.Literal) else names[x]
+    )
+    for eqn in jaxpr.eqns:
+      name, args = eqn.primitive.name, [*map(read, eqn.invars)]
+      here, inner = (*path, id(eqn)), self._inner(eqn, path)
+      if name in _SAME:
+        outs = args
+      elif inner and name not in _PROGRAMS:
+        outs = self._equations(inner[0], here, args, equations)
+      else:
+        outs = self._define(eqn.outvars, self.types[here])
+        name, params = _plain_form(name, eqn)
+        programs = [self.program(x, here) for x in inner]
+        equations.append([name, params, args, outs, programs])
+      names |= zip(eqn.outvars, outs, strict=True)
+    return [*map(read, jaxpr.outvars)]
+
+  def _define(self, some, values):
+    """Return the numbers of new variables."""
+    for var, value in zip(some, values, strict=True):
+      kind = self.kinds.setdefault(kind_of(value), len(self.kinds))
+      dtype = str(getattr(var.aval, 'dtype', 'none'))
+      shape = [*getattr(var.aval, 'shape', ())]
+      self.variables.append([dtype, shape, kind])
+    return [*range(len(self.variables) - len(values), len(self.variables))]
 
   def _inner(self, eqn, path):
     path, programs = (*path, id(eqn)), core.jaxprs_in_params(eqn.params)
     # Others say how an operation combines numbers, which no rule looks at.
     typed = lambda x: (*path, id(getattr(x, 'jaxpr', x))) in self.types
-    return [self.program(x, path) for x in programs if typed(x)]
-
-  def _kind(self, value):
-    return self.kinds.setdefault(kind_of(value), len(self.kinds))
+    return [x for x in programs if typed(x)]
 
   def _constant(self, value):
-    """Return [type, shape, value] of a scalar, or [.., whether 0, its name]."""
+    """Return the value of a scalar; the name of an array, and if it is 0."""
     dtype, shape = str(getattr(value, 'dtype', '')), [*np.shape(value)]
     plain = dtype and not dtype.startswith('key')
     if not shape and plain:
-      return [dtype, shape, np.asarray(value).item()]
+      return {'value': np.asarray(value).item()}
     small = plain and np.size(value) <= _SMALL
     key = (dtype, *shape, np.asarray(value).tobytes()) if small else id(value)
     zero = bool(small and not np.any(np.asarray(value)))
-    return [dtype, shape, zero, self.arrays.setdefault(key, len(self.arrays))]
-
-  def _params(self, params):
-    given = {k: _plain(x) for k, x in params.items()}
-    return {k: x for k, x in given.items() if x is not None}
+    named = self.arrays.setdefault(key, len(self.arrays))
+    return {'array': named, 'zero': zero}
 
 
-def _type(aval):
-  return [str(getattr(aval, 'dtype', 'none')), [*getattr(aval, 'shape', ())]]
+def _plain_form(name, eqn):
+  """Return the name and parameters of an equation, for one rule where it can.
+
+  It has no defaults, and no programs, places or functions.
+  """
+  params = {k: _plain(x) for k, x in eqn.params.items()}
+  if name == 'slice' and params['strides'] is None:
+    params['strides'] = [1] * len(params['start_indices'])
+  params = {k: x for k, x in params.items() if x is not None}
+  return _RENAMED.get(name, name), params
 
 
 def _plain(value):

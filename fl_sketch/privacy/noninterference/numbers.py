@@ -98,7 +98,7 @@ class Table:
 
 
 # Equal on all devices, or of one argument's value.
-_PASSED = ('pvary', 'copy', 'copy_p', 'by_client', 'published')
+_PASSED = ('pvary', 'copy', 'copy_p')
 _LAYOUT = (
   'broadcast_in_dim', 'convert_element_type', 'reshape', 'reshard', 'slice',
   'squeeze', 'transpose', 'sharding_constraint',
@@ -126,6 +126,13 @@ def counts(after: Number | None, before: Number) -> bool:
   return first is before and second.op == 'literal' and not second.zero
 
 
+# Where entries of their arguments are equal, those of their results are.
+_EVEN = {
+  *rows.ELEMENTWISE, *_LAYOUT, 'gather', 'reduce_and', 'reduce_max',
+  'reduce_min', 'reduce_or', 'reduce_prod', 'reduce_sum',
+}  # fmt: skip
+
+
 def _hashable(item):
   try:
     hash(item)
@@ -138,12 +145,14 @@ def _moved(eqn, n, places) -> Where | None:
   """Follow axes of an argument to a result; None: not all of them."""
   rule, out = rows.RULES.get(eqn.primitive.name), set()
   ndim = getattr(eqn.invars[n].aval, 'ndim', 0)
+  if rule is None:
+    return None
   for place in places:
     if not isinstance(place, int):
       out.add(place)
     elif place >= ndim:  # an unknown number varies along any axis
       continue
-    elif rule is None or (axes := rule(eqn, n, (place,))) is None:
+    elif (axes := rule(eqn, n, (place,))) is None:
       return None
     else:
       out |= {*axes}
@@ -154,7 +163,7 @@ def _varies(eqn, args, ndim) -> Where:
   everywhere = frozenset(range(ndim))
   loops = {x for arg in args for x in arg.varies if not isinstance(x, int)}
   moved = [_moved(eqn, n, arg.varies) for n, arg in enumerate(args)]
-  if not args or None in moved or eqn.primitive.name == 'random_split':
+  if None in moved or eqn.primitive.name not in _EVEN:
     return everywhere | loops
   return frozenset().union(*filter(None, moved))
 

@@ -186,7 +186,8 @@ def check_round(
   per_client = lambda x: isinstance(x, comms.PerClient)
   kind = lambda x: CLIENT if per_client(x) else PUBLIC
   kinds = jax.tree.map(kind, state, is_leaf=per_client)
-  walk = releases.Proof(unit, in_rounds=True, scans_rounds=in_scan)
+  apart = unit == 'client' and trust != 'central'
+  walk = releases.Proof(unit, True, in_scan, apart)
   args = hp, state, cohort, key, data, noise_key
   inputs = PUBLIC, kinds, cohort_kinds, PUBLIC, POOL, NOISE
   outputs = kinds, DATA if metrics else PUBLIC

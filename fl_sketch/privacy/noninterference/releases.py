@@ -28,6 +28,7 @@ _OTHER = 'a release other than as a sum of contributions'
 _TWICE = 'a release, which draws one noise for several releases'
 _AGAIN = 'a release, which draws the same noise in every {}'
 _BOUND = 'a release with noise of another bound'
+_SERVER = 'a release with noise of the server, not of each client'
 
 
 class Shown(NamedTuple):
@@ -50,7 +51,8 @@ class Proof(TypedWalk):
 
   `unit` is 'client', or 'sample' where a client adds noise to sums over its
   samples. `in_rounds`: noise must depend on `numbers.ROUND`; `scans_rounds`:
-  the outermost scan is over rounds.
+  the outermost scan is over rounds. `apart`: each client draws its own noise,
+  as the server is not trusted.
   """
 
   def __init__(
@@ -58,9 +60,10 @@ class Proof(TypedWalk):
     unit: str = 'client',
     in_rounds: bool = False,
     scans_rounds: bool = False,
+    apart: bool = False,
   ):
     super().__init__(scans_rounds)
-    self.unit, self.in_rounds = unit, in_rounds
+    self.unit, self.in_rounds, self.apart = unit, in_rounds, apart
     self.shown = Shown([], [], [])
     self.used: set[Noise] = set()  # what was released
     self.marks: dict[Any, Callable[..., list[Value]]] = {
@@ -116,12 +119,13 @@ class Proof(TypedWalk):
     return [values[0]._replace(number=self.number(eqn, 0, values))]
 
   def _by_client(self, eqn, values):
-    (value,), axis = values, eqn.params['axis']
+    (value,), axis = values, eqn.params['row_axis']
     if value.rows is None:
       return values
-    span, axes = value.rows.span, () if axis is None else (axis,)
-    if axes and span is None:
-      span = 0, eqn.invars[0].aval.shape[axis]
+    span, axes = value.rows.span, ()
+    if axis is not None:
+      axes = (axis + len(self._batched(eqn, 0)),)
+      span = span or (0, eqn.invars[0].aval.shape[axes[0]])
     found = rows.Rows(axes, span, value.rows.loops, True, not axes)
     return [value._replace(rows=found)]
 
@@ -288,6 +292,8 @@ class Proof(TypedWalk):
       elif missing:
         word = 'round' if numbers.ROUND in missing else 'step'
         self._leak(_AGAIN.format(word), labels, eqn)
+      elif self.apart and 0 not in noise.key.fresh:  # the axis of clients
+        self._leak(_SERVER, labels, eqn)
       elif noise in self.used or not noise.each:
         self._leak(_TWICE, labels, eqn)
       self.used.add(noise)

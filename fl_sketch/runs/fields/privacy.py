@@ -78,9 +78,6 @@ class PrivacyFields(method.MethodFields):
   )
   noise_bands: f.Count | None = field('in rounds; default 16', noise='banded')
   noise_seed: f.Size | None = field('for tests: no privacy if it is known')
-  simulated_cohort: f.Count | None = field(
-    'larger cohort whose noise is simulated: the run is not private'
-  )
   public_metrics: _Metrics | None = field(
     'statistics of clients in rows and figures: all, without noise; hidden: '
     'none; private: with noise that is accounted for'
@@ -193,8 +190,6 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
     if self.noise == 'banded':
       self._check_correlation()
-    if self.simulated_cohort is not None:
-      self._check_simulation(self.simulated_cohort)
 
   def _check_correlation(self):
     takes = algorithms.options(self.algorithm)
@@ -208,21 +203,6 @@ class PrivacyFields(method.MethodFields):
        'or the rounds of an epoch (docs/concepts/correlated_noise.md).'),
       ((self.noise_bands or 1) > rounds,
        f'{{noise_bands}} exceeds {rounds} rounds of correlation; use fewer.'),
-    )  # fmt: skip
-
-  def _check_simulation(self, large: int):
-    exact = self.cohort * self.allocation_rounds == self.population
-    rounded = self.sampling == 'random_allocation' and not exact
-    self.refuse(
-      (self.trust in _SEEN or self.bound == 'quantile',
-       '{simulated_cohort} does not support {trust} or {bound}: noise of '
-       'clients, and shares of norms, are of the clients that train.'),
-      (large <= self.cohort or self.max_cohort is not None,
-       '{simulated_cohort} requires a smaller cohort and no max_cohort; got '
-       '{cohort}, {max_cohort}.'),
-      (rounded or self.population * large % self.cohort,
-       'The simulated population {population} x {simulated_cohort} / {cohort} '
-       'is not an integer; change one of them.'),
     )  # fmt: skip
 
   def _check_samples(self):

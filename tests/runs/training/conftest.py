@@ -12,25 +12,20 @@ def _unproven(unproven):
   """Rounds are proved in tests/privacy."""
 
 
-DRAW = loop.draw_run, loop.draw_labels
-
-
-def draw_by(patch, of_run, of_labels):
-  patch.setattr(loop, 'draw_run', of_run)
-  patch.setattr(loop, 'draw_labels', of_labels)
+DRAW = loop.draw_run
 
 
 @pytest.fixture
 def figures(monkeypatch):
   """Lets the runs of a test draw their figures."""
-  draw_by(monkeypatch, *DRAW)
+  monkeypatch.setattr(loop, 'draw_run', DRAW)
 
 
 @pytest.fixture(scope='module', autouse=True)
 def _without_figures():
   """Of a run, figures take the most time."""
   with pytest.MonkeyPatch.context() as patch:
-    draw_by(patch, lambda folder: [], lambda *_: None)
+    patch.setattr(loop, 'draw_run', lambda folder: [])
     yield
 
 
@@ -39,7 +34,7 @@ def whole(tmp_path_factory):
   """A run that was never stopped, with figures: its folder and its result."""
   folder = tmp_path_factory.mktemp('whole')
   with pytest.MonkeyPatch.context() as patch:
-    draw_by(patch, *DRAW)
+    patch.setattr(loop, 'draw_run', DRAW)
     return folder, harness.train(folder)
 
 

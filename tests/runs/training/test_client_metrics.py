@@ -112,15 +112,9 @@ def check(found, sums, prefix):
       assert got == pytest.approx(value, rel=1e-5), (name, how)
 
 
-PRIVATE = {
-  'noise_multiplier': 2.0, 'delta': 1e-3, 'clip_norm': 1.0,
-  'standardize': False,
-}  # fmt: skip
-
-
 def test_the_account_is_of_the_samples_that_are_trained_on():
   """Catches an epsilon of more samples than clients train on."""
-  fields = FIELDS | PRIVATE | {
+  fields = FIELDS | harness.DP | {
     'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
     'batch_size': 4, 'partition': 'iid', 'sigma': None, 'server_lr': 1.0,
     'rounds': 1,

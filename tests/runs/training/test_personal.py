@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.runs.training.test_client_metrics import PRIVATE, check, evaluated
+from tests.runs.training.test_client_metrics import check, evaluated
 
 pytestmark = pytest.mark.xdist_group('training')
 FIELDS = harness.SMALL | {
@@ -100,8 +100,7 @@ def test_tokens_are_pooled_over_all_clients():
 @pytest.mark.parametrize('kind', ['all', 'hidden', 'private'])
 def test_a_private_run_leaves_them_out_as_it_says(kind):
   """Catches statistics of clients without noise, and without a caveat."""
-  fields = FIELDS | PRIVATE | {'algorithm': 'dp_fedavg'}
-  exp = runs.build(fields | {'public_metrics': kind})
+  exp = runs.build(FIELDS | harness.DP | {'public_metrics': kind})
   mesh = mesh_lib.cohort_mesh(1)
   found = evaluated(exp, mesh)
   columns, _, _ = caveats.published(exp.config, False, False)

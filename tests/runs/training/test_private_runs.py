@@ -11,17 +11,16 @@ from fl_sketch import accounting, rounds, runs
 from fl_sketch.accounting import types
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 from fl_sketch.runs import log, noise_secret, same_run
-from harness import SMALL, rows
+from harness import DP, SMALL, rows
 import jax
 import jax.numpy as jnp
 import numpy as np
 from own_problem import PRIVATE as OWN, build
 import pytest
 
-PRIVATE = SMALL | {
-  'standardize': False, 'algorithm': 'dp_fedavg', 'model': 'linear',
-  'model_options': None, 'sampling': 'poisson', 'noise_multiplier': 2.0,
-  'clip_norm': 1.0, 'delta': 1e-2,
+PRIVATE = SMALL | DP | {
+  'model': 'linear', 'model_options': None, 'sampling': 'poisson',
+  'noise_multiplier': 2.0, 'delta': 1e-2,
 }  # fmt: skip
 SAMPLES = {
   'algorithm': 'private_iterative_sketching', 'sampling': 'fixed_size',

@@ -32,8 +32,7 @@ def test_a_run_leaves_its_files(whole):
   names = {path.name for path in folder.iterdir()}
   assert names >= {
     'config.json', 'problem.json', 'metrics.jsonl', 'summary.json',
-    'checkpoints', 'labels.png',
-    'accuracy_vs_rounds.png', 'accuracy_vs_bytes.png',
+    'checkpoints', 'accuracy_vs_rounds.png', 'accuracy_vs_bytes.png',
   }  # fmt: skip
   fields = json.loads((folder / 'config.json').read_text())
   assert config.Config.from_mapping(fields).sketch == SAFL['sketch']

@@ -6,6 +6,7 @@ import os
 
 from fl_sketch.runs import config, same_run, workdir
 from fl_sketch.utils import files
+from harness import DP
 import pytest
 
 OLD = config.Config(client_lr=0.1)
@@ -21,11 +22,7 @@ def test_a_run_without_rows_is_not_finished(tmp_path):
   assert workdir.is_finished(tmp_path, 4)
 
 
-PRIVATE = {
-  'clip_norm': 1.0, 'delta': 1e-3, 'standardize': False, 'sampling': 'cyclic',
-  'algorithm': 'dp_fedavg', 'population': 6, 'cohort': 3,
-  'noise_multiplier': 1.0,
-}  # fmt: skip
+PRIVATE = DP | {'sampling': 'cyclic', 'population': 6, 'cohort': 3}
 LANES = {'clients_per_step'}
 
 
