@@ -141,6 +141,24 @@ def test_many_rounds_do_not_bring_normalising_ahead():
     assert ends(normal, -1) > 1.6 * ends(clip, 1)
 
 
+def test_local_steps_shrink_the_bound_and_not_the_loss():
+  """With like clients, where (11) asks for many; E = 25 is its best."""
+  clients, losses, bounds = das_problems.bowls(0.9)[0], [], []
+  rates = {'smoothness': 1.0, 'rho': 0.02}
+  for steps in (1, 25):
+    trade = {'lipschitz': 6.0, 'curvature': 0.9, 'local_steps': steps} | rates
+    s = das_problems.schedule(
+      distance=3.0, clip=tradeoffs.unclipped_threshold(**trade),
+      local_steps=steps, **rates,
+    )  # fmt: skip
+    run = das_problems.play(clients, s, clients.start(3.0), draws=100)
+    losses.append(run.mean_excess())
+    over = {'distance': 3.0, 'mean_gap': 0.0}
+    bounds.append(tradeoffs.local_steps_bound(**trade, **over))
+  assert bounds[1] < 0.95 * bounds[0]
+  assert ends(losses[1], -1) > ends(losses[0], 1)
+
+
 def test_what_the_rates_depend_on():
   """Terms of (6), (15) and (17), and K, over alpha, E and c."""
   rounds, curvature = [], 0.9

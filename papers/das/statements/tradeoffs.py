@@ -69,7 +69,7 @@ def local_steps_bound(
 
   Bounds f(w) - f*, with gamma = L D, alpha = 1 and the clip of Proposition 1.
   Least at E = 1 / (2 rho) if mean_gap < 11 G D rho (lambda / L)^2 / 48, else at
-  1: local steps pay only if clients are alike.
+  1. The loss need not follow: with like clients it grew with E in a test.
 
   >>> spec = {'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4}
   >>> local_steps_bound(48.0, 1.0, 1.375, 1.0, **spec)
