@@ -30,21 +30,12 @@ _MODULES = {
   ),
   'song.statements': (
     'communication', 'convergence', 'leakage', 'lemmas', 'plans', 'privacy',
+    'textbook',
   ),
 }  # fmt: skip
 
 # What has no function: by paper, the place there and why.
 WITHOUT = {
-  'S0': {
-    'Lemmas B.1 to B.5, B.7, B.8': 'textbook: the inequalities of Chernoff, '
-    'Hoeffding, Bernstein, Khintchine, Hanson and Wright, of sub-exponential '
-    'variables, and of Chernoff for matrices',
-    'Lemmas C.4, C.5': 'their text was not at hand',
-    'Lemma D.11': 'textbook: E R^T R = I, which a test measures of every '
-    'operator',
-    'Lemma H.5': 'textbook: what is computed from a private result is private',
-    'H.6': 'textbook: the l2 sensitivity',
-  },
   'S2': {
     'Assumption 6': 'its text was not at hand',
     'Theorem 8': 'its text was not at hand',

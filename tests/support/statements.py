@@ -29,6 +29,7 @@ USUAL = {
   'dimension': 64, 'distance': 2.0, 'distance_squared': 2.0, 'drifts': 1.0,
   'epsilon': 0.5, 'epsilon_hat': 0.125, 'excess': [2.0, 9.0], 'failure': 0.01,
   'family': 'srht', 'gamma': 1.0, 'gamma1': 0.5, 'gamma2': 1.0, 'gap': 1.0,
+  'largest': 1.0, 'mean': 2.0, 'sigma': 1.0, 't': 1.0,
   'gaps': [1.0, 1.0], 'gradient': 2.0, 'gradient_bound': 1.0,
   'gradient_norm': 2.0, 'gradient_square': 4.0, 'gradient_squared': 1.0,
   'gradient_squares': 4.0, 'heterogeneity': 1.0, 'intrinsic_dimension': 4.0,

@@ -34,7 +34,7 @@ def convex_floats(target: Positive, problem: Problem) -> float:
 def local_gradient_descent_floats(target: Positive, problem: Problem) -> float:
   """O(W N d max(L / eps, sigma sqrt(L) / eps^1.5)): no sketch, else convex.
 
-  Up to d times those with a sketch where clients differ. arXiv:1909.04746.
+  Up to d times those with a sketch where clients differ. arXiv:1909.04715.
 
   >>> local_gradient_descent_floats(0.25, Problem(9, 2, 1.0, 1.0, 4.0))
   288.0

@@ -81,6 +81,37 @@ def single_step_strongly_convex(
   return (1 - mu * eta) ** rounds * gap
 
 
+@statement('S0-DPbound', 'section 8, on noise', corrected='holds')
+def single_step_noisy(
+  rounds: Count,
+  *,
+  client_lr: Positive,
+  alpha: NonNegative,
+  smoothness: Positive,
+  strong_convexity: Positive,
+  gap: NonNegative,
+  variance: NonNegative,
+  dimension: Count,
+  clients: Count,
+) -> float:
+  """Theorem E.1, and the floor of noise of this variance in each coordinate.
+
+  The paper says that its analysis can include the noise, without doing so. For
+  K = 1, E gap' <= (1 - mu eta) gap + L eta^2 (1 + alpha) d variance / (2 N).
+
+  >>> number = {'alpha': 3.0, 'smoothness': 1.0, 'strong_convexity': 0.5}
+  >>> number |= {'variance': 1.0, 'dimension': 64, 'clients': 4}
+  >>> single_step_noisy(1, client_lr=0.25, gap=8.0, **number)
+  9.0
+  """
+  number = {'client_lr': client_lr, 'alpha': alpha, 'smoothness': smoothness}
+  number |= {'strong_convexity': strong_convexity, 'gap': gap}
+  kept = single_step_strongly_convex(rounds, **number)
+  once = smoothness * client_lr**2 * (1 + alpha) * dimension * variance / 2
+  shrunk = strong_convexity * client_lr
+  return kept + once / clients * (1 - (1 - shrunk) ** rounds) / shrunk
+
+
 @statement('S0-E2', 'Theorem E.2', printed='holds')
 def single_step_convex(
   rounds: Count,

@@ -188,23 +188,30 @@ def pl_decrease(
   return Rate(step, 1 - step * curvature)
 
 
-@statement('S0-K2', 'Theorem K.2', corrected='holds')
+@statement('S0-K2', 'Theorem K.2', printed='wrong', corrected='holds')
 def quadratic_growth(
-  *, c: NonNegative, d: Positive, p: conditions.Part, theta1: Positive
+  *,
+  c: NonNegative,
+  d: Positive,
+  p: conditions.Part,
+  theta1: Positive,
+  form: Form = 'corrected',
 ) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
   h = d for (c, d, p)-semi-strong convexity and theta1 > 0; h = d - c at p = 0,
-  as L(x*)^0 = 1. The paper excludes p = 1 instead.
+  as L(x*)^0 = 1. Printed is d at p = 0 too, and p = 1 is excluded instead.
 
   >>> quadratic_growth(c=5.0, d=2.0, p=0.5, theta1=1.0)
   2.0
   """
   del theta1
+  if form == 'printed':
+    return checks.positive('growth', d if p < 1 else 0.0)
   return checks.positive('growth', d if p else d - c)
 
 
-@statement('S0-K3', 'Theorem K.3', corrected='holds')
+@statement('S0-K3', 'Theorem K.3', printed='wrong', corrected='holds')
 def recovery(
   *,
   alpha: NonNegative,
@@ -214,6 +221,7 @@ def recovery(
   p: Fraction,
   theta1: Positive,
   step: Positive | None = None,
+  form: Form = 'corrected',
 ) -> Rate:
   """|x+ - x*|^2 <= (1 - xi step / 2) |x - x*|^2 for x+ = x - step grad L(x).
 
@@ -225,7 +233,7 @@ def recovery(
       (alpha / theta1^p)^(1 / (1 - p))), so |grad L|^2 <= zeta |x - x*|^2,
     xi = 2 (d - c^(1 / 2p) zeta / theta1^2 - c^(1 / (2 - 2p))).
 
-  The paper's gamma disagrees with its proof, which gives this one.
+  Printed is |x+ - x*| <= (xi step / 2) |x - x*|, which its proof does not give.
 
   >>> recovery(alpha=0, beta=4.0, c=0, d=2.0, p=0.5, theta1=1.0)
   Rate(step=0.125, factor=0.75)
@@ -244,7 +252,8 @@ def recovery(
   # As |grad L| r >= <grad L, x - x*> >= (d + xi / 2) r^2, where r = |x - x*|.
   checks.at_most('d + xi / 2', d + xi / 2, math.sqrt(zeta))
   step = _step(step, xi / (2 * zeta))
-  return Rate(step, 1 - xi * step / 2)
+  fall = xi * step / 2
+  return Rate(step, fall if form == 'printed' else 1 - fall)
 
 
 def _step(step: float | None, largest: float) -> float:

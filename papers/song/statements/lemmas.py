@@ -70,7 +70,7 @@ def quadratic_constants(hessians: Finite) -> tuple[float, float]:
   return max(least, 0.0), largest
 
 
-@statement('S0-Eq1', 'equation 1', printed='holds')
+@statement('S0-DefF1-sigma', 'sigma of Definition F.1', printed='holds')
 def heterogeneity(gradients: np.ndarray) -> float:
   """sigma^2, the mean of ||grad f_c(w*)||^2 from f[clients, d]; 0 if alike.
 

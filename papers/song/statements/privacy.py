@@ -19,7 +19,7 @@ parallel = statement('S0-H2', 'Lemma H.2', printed='holds')(
 composition = statement('S0-H3', 'Lemma H.3', printed='holds')(
   bounds.advanced_composition
 )
-mechanism = statement('S0-H7', 'Lemma H.7', printed='holds')(
+mechanism = statement('S0-H7', 'Lemma H.7', printed='wrong')(
   bounds.gaussian_mechanism_sigma
 )
 
@@ -63,7 +63,7 @@ def mean_sensitivity(
   return (1 + (relation == 'replace_one')) * lipschitz / batch
 
 
-@statement('S0-6.1', 'Theorem 6.1 = H.9', printed='wrong', corrected='holds')
+@statement('S0-6.1', 'Lemma 6.1 = H.9', printed='wrong', corrected='holds')
 def local_epsilon(
   epsilon_hat: Positive,
   delta_hat: Fraction,
