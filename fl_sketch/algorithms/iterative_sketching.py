@@ -79,13 +79,13 @@ def decentralised(
 
   Symbols: those of `iterative_sketching`.
 
-  Departures: the paper has one sentence on it, and names flooding, which
-  carries up to N tables over each edge.
+  Departures: the paper has one sentence on it: rounds of messages of the order
+  of the diameter. Flooding does so, with up to N tables over each edge.
 
   Raises ValueError if the sketch is not linear, the graph is of another size,
   or, in a round, the cohort is partial.
 
-  Source: Song, Wang, Yu, Zhang, ICML 2023, section 3.
+  Source: Song, Wang, Yu, Zhang, ICML 2023, section 4.
   """
   if isinstance(graph, str):
     graph = topology.make(graph, population)

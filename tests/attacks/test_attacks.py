@@ -48,12 +48,12 @@ def observe(hashes, op=GAUSSIAN, local=None):
 
 
 @functools.cache
-def program(op, local):
+def program(op, local, **own):
   """Attacks points one after another; one compilation for many tests."""
 
   def one(args):
     observed, hashes, params, x, y = args
-    shared = FAST | {'labels': y[None], 'pooled': True, 'local': local}
+    shared = FAST | {'labels': y[None], 'pooled': True, 'local': local} | own
     if op is not None:
       shared |= {'sketch': op, 'sketch_key': hashes}
     params = jnp.broadcast_to(params, (len(hashes), *params.shape))
@@ -65,12 +65,13 @@ def program(op, local):
   return jax.jit(lambda *args: jax.lax.map(one, args))
 
 
-def errors(hashes, observed, op=GAUSSIAN, local=None):
+def errors(hashes, observed, op=GAUSSIAN, local=None, **own):
   """Relative error of the reconstruction of each point."""
   n = len(hashes)
   x, y = VICTIM.x[:n], VICTIM.y[:n]
   params = np.stack([VICTIM.params] * n)
-  guesses = jax.device_get(program(op, local)(observed, hashes, params, x, y))
+  run = program(op, local, **own)
+  guesses = jax.device_get(run(observed, hashes, params, x, y))
   miss = np.linalg.norm(guesses.x[:, 0] - x, axis=1)
   return miss / np.linalg.norm(x, axis=1)
 
@@ -143,6 +144,14 @@ def test_numbers_for_each_unknown_decide_what_is_found(op, least, most):
   """Catches inputs that are found from too few numbers, or never."""
   hashes = keys(12)
   assert least <= share(errors(hashes, observe(hashes, op), op)) <= most
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('op', [None, GAUSSIAN], ids=['gradient', 'sketch'])
+def test_gradient_descent_finds_the_inputs_too(op):
+  """The search of Song et al., with backtracking, from starts near 0."""
+  hashes, own = keys(12), {'optimizer': 'armijo', 'steps': 600, 'restarts': 5}
+  assert share(errors(hashes, observe(hashes, op), op, **own)) >= 0.8
 
 
 @pytest.mark.nightly
