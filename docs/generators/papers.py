@@ -174,11 +174,19 @@ def _statements(statements) -> str:
 def _rows(key, found) -> list[str]:
   """The summary of a paper, and a table of verdicts for each of its parts."""
   paper = inventory.read(key)
-  parts = [pages.title('What to believe of it', '-'), f'{paper.summary}\n']
+  lines = docstrings.markup(paper.summary).strip().splitlines()
+  summary = '\n'.join(f'* {line}' for line in lines)
+  parts = [pages.title('What to believe of it', '-'), f'{summary}\n']
   parts.append(f'{len(paper.rows)} statements: {paper.counts()}.\n')
   for part in paper.parts:
     rows = [
-      (row.id, row.place, row.says, f'**{row.verdict}**', _evidence(row, found))
+      (
+        row.id,
+        docstrings.markup(row.place),
+        docstrings.markup(row.says),
+        f'**{row.verdict}**',
+        _evidence(row, found),
+      )
       for row in part.rows
     ]
     head = 'id', 'place', 'what the paper says', 'verdict', 'evidence'
@@ -192,8 +200,9 @@ def _evidence(row: inventory.Row, found) -> str:
   parts = [docstrings.markup(row.why)] if row.why else []
   for names, word in ((row.claims, ''), (row.against, 'against it: ')):
     parts += [
-      f':doc:`{study} </generated/results/{study}>`: {word}{claim["text"]}: '
-      f'{texts.measured(claim)}, {claim["verdict"]}.'
+      f':doc:`{study} </generated/results/{study}>`: {word}'
+      f'{docstrings.markup(claim["text"])}: {texts.measured(claim)}, '
+      f'{claim["verdict"]}.'
       for study, claim in inventory.claims(names, found)
     ]
   functions = inventory.functions(row)
