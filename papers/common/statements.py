@@ -34,15 +34,6 @@ _MODULES = {
   ),
 }  # fmt: skip
 
-# What has no function: by paper, the place there and why.
-WITHOUT = {
-  'S2': {
-    'Assumption 6': 'its text was not at hand',
-    'Theorem 8': 'its text was not at hand',
-    'Corollary 6': 'its text was not at hand; it belongs to Theorem 6',
-  },
-}  # fmt: skip
-
 P = ParamSpec('P')
 R = TypeVar('R')
 _statements: dict[str, 'Statement'] = {}

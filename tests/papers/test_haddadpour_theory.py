@@ -106,7 +106,7 @@ def rows_of(table):
 def test_tables_have_the_plans():
   one = rows_of(tables.homogeneous_table(SETTING))
   two = rows_of(tables.heterogeneous_table(SETTING))
-  assert (len(one), len(two)) == (10, 12)
+  assert (len(one), len(two)) == (14, 15)
   mu_squared = math.e / 2000
   steps = math.ceil((mu_squared * 61706 + 1) / (25 * 0.01))
   assert one['Theorem 2', 'nonconvex'][:2] == (100, steps)

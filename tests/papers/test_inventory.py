@@ -49,15 +49,6 @@ def test_the_readme_of_a_paper_has_its_studies(paper):
   assert int(count[1]) == labelled.count(PAPERS[paper])
 
 
-def test_what_has_no_function_is_no_statement():
-  """Catches a place that is entered twice, and a line that says no reason."""
-  entered = {s.source for s in statements.statements()}
-  for key, places in statements.WITHOUT.items():
-    assert entered.isdisjoint(f'{statements.PAPERS[key]}, {x}' for x in places)
-    why = ' '.join(places.values())
-    assert len(re.findall('textbook:|not at hand', why)) == len(places)
-
-
 def test_symbols_are_of_arguments_that_there_are():
   """Catches a symbol of a renamed argument, which the catalog would lose."""
   for paper, known in symbols.SYMBOLS.items():

@@ -31,7 +31,8 @@ def decoding_gap(
 
   Printed G_q = 0, which holds for decoding by the mean over the rows. With the
   median the variates c_j of FedSKETCHGATE do not add up to 0, and it stops
-  where the gradient does not vanish.
+  where the gradient does not vanish. The paper bounds the mean of
+  |mean_j D(S_j)|^2 - |D(mean_j S_j)|^2, which may have either sign.
 
   >>> decoding_gap([1.0, 0.0], [[1.0, 1.0], [1.0, 1.0]])
   1.0

@@ -36,6 +36,8 @@ smoothness = statement('S2-Asm2', 'Assumption 2', printed='holds')(
 def pl_constant(excess: npt.ArrayLike, gradients: npt.ArrayLike) -> float:
   """Return min |grad f|^2 / (2 (f - f*)): mu at most that; [...] and [..., d].
 
+  Strong convexity implies it, not the reverse, as the paper remarks.
+
   >>> pl_constant([2.0, 1.0], [[2.0], [2.0]])
   1.0
   """
@@ -111,11 +113,12 @@ def second_moment(
 ) -> Numbers:
   """Return (omega + 1) tau sigma^2 / k + tau b S, of E|Phi|^2 / eta^2.
 
-  S is the mean over the clients of sum_c |grad f(x_j^c)|^2, b of `spread`. The
-  printed bound needs independent hashes (it fails by up to k for shared ones)
-  and gradients that do not follow earlier noise: one step, or `convex` (every
-  sample's loss) with eta <= 2 / L. Otherwise square roots are added, which is
-  twice the bound at most.
+  S is the mean over the clients of sum_c |grad f(x_j^c)|^2, b of `spread`. This
+  is the end of the proof, (12); the statement, (6), has tau b sigma^2, which is
+  larger. The printed bound needs independent hashes (it fails by up to k for
+  shared ones) and gradients that do not follow earlier noise: one step, or
+  `convex` (every sample's loss) with eta <= 2 / L. Otherwise square roots are
+  added, which is twice the bound at most.
 
   >>> run = Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.1, 1.0)
   >>> second_moment(run, 3.0, convex=True)

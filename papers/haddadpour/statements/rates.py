@@ -41,6 +41,29 @@ def largest_client_lr(run: Constants, *, form: Form = 'corrected') -> float:
   return root / (2 * run.smoothness * run.local_steps)
 
 
+@statement(
+  'S2-Eq24', 'equations (24) and (25)', printed='wrong', corrected='holds'
+)
+def least_rounds(run: Constants, *, form: Form = 'corrected') -> float:
+  """Return the least R for eta = sqrt(k / (R tau (omega + 1))) / (L gamma).
+
+  tau k / ((omega + 1) gamma^2 z^2), z = L tau `largest_client_lr`: `condition`
+  is 1. gamma z is at most 1 / b, so that R is b^2 tau k / (omega + 1) or more,
+  about b^2 / eps for the tau of Theorem 2. (24) has 2 z for z, and (25) puts an
+  upper bound of its square, 5, in its place: about 1 / eps.
+
+  >>> run = Constants(8.0, 4, 1.0, 1.0, 45, 1, 0.1, 4.0)
+  >>> round(least_rounds(run)), least_rounds(run, form='printed')
+  (1622, 4.0)
+  """
+  tau, k = run.local_steps, run.clients
+  square = 5.0
+  if form == 'corrected':
+    z = run.smoothness * tau * largest_client_lr(run)
+    square = (run.server_lr * z) ** 2
+  return tau * k / ((run.omega + 1) * square)
+
+
 def _meets(run, form):
   value = condition(run, form=form)
   if value > 1 + 1e-9:

@@ -11,10 +11,11 @@ _COLS = (40, 100)
 _NOTE = (
   'The paper prints orders of magnitude; these are the same expressions with '
   'every constant that it does not name, L and sigma^2 among them, equal to 1: '
-  'ratios of rows mean more than rows. The rates of Ivkin et al., Li et al. '
-  'and Rothchild et al. are written from memory. Corrected: hashes that '
-  'clients share, as the average of tables needs them, and one row. HEAPRIX is '
-  'PRIVIX with omega - 1, which is no other number here.'
+  'ratios of rows mean more than rows. Ivkin et al. have two rows: the rate '
+  'that the table prints, and that of their theorem, from memory. Corrected: '
+  'hashes that clients share, as the average of tables needs them, and one '
+  'row. HEAPRIX has the omega of Corollary 1, d / m - 1, where PRIVIX has e d '
+  '/ m.'
 )
 
 
