@@ -51,7 +51,7 @@ _CHEN = {
   'noise': 'sigma', 'gradient_bound': 'G', 'gradient_squared': 'G',
   'gap': 'L(z_1) - L*', 'start_loss': 'L(x_0)', 'loss': 'L(x)', 'j3': 'J_3',
   'm8': 'M_8', 'eigenvalues': 'lambda_i', 'curvature': 'A',
-  'noise_bound': 'D',
+  'noise_bound': 'Delta', 'b2': 'beta_2',
 }  # fmt: skip
 SYMBOLS = {'S0': _SONG, 'S1': _DAS, 'S2': _HADDADPOUR, 'S4': _CHEN}
 

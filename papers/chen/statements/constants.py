@@ -177,8 +177,10 @@ def martingale(
   \Delta_t - \bar\Delta_t) \rangle`; Delta_t is the clients' mean update, bar
   Delta_t the same without noise. Printed nu eta K sqrt(T) (l G^2 + sigma
   sqrt(log(2 T / delta))) / epsilon with l = log(C K T d / delta)^1.5 / sqrt(b),
-  up to a probability of exp(-Omega(nu^2)): the second term lacks G. Corrected,
-  at every t <= T, by Kolmogorov's inequality: sqrt(variance / delta).
+  up to a probability of exp(-Omega(nu^2)): the second term lacks G. The print
+  sums absolute values of the terms, which grow like T; this is the absolute
+  value of their sum, as in its proof. Corrected, at every t <= T, by
+  Kolmogorov's inequality: sqrt(variance / delta).
 
   >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(martingale(run, 1.0, delta=0.1), 2)

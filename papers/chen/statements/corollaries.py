@@ -26,10 +26,17 @@ def asymptotic(
   nu: Positive = 1.0,
   form: Form = 'corrected',
 ) -> float:
-  """O(1 / sqrt(T)): `constant_rate` at eta = 1 / (K sqrt(T)), M <= 2 epsilon.
+  r"""O(1 / sqrt(T)): `constant_rate` at eta = 1 / (K sqrt(T)), M <= 2 epsilon.
 
-  Printed for T >= (G / epsilon)^2, where 2 epsilon is less than M: that takes
-  T >= ((1 + tail) (G + noise) / epsilon)^2.
+  Printed, of T >= (G / epsilon)^2 and with J2 of `distortion`:
+
+  .. math:: \frac{4 (1 + J_2)^2 (4 \kappa I L + G) G^2}{\sqrt T (1 - \beta_1)^2
+     \epsilon} + \frac{2 gap \epsilon}{\kappa \sqrt T} + \frac{2 L G^2}{\epsilon
+     \sqrt T} + \frac{2 \nu}{\sqrt T} (J_2 G^2 + \sigma \log(2 T /
+     \delta)^{1/2})
+
+  Theorem 3.2 gives 2 L G^2 / sqrt(T) there, and G / K^2 beside 4 kappa I L; and
+  M <= 2 epsilon takes T >= ((1 + tail) (G + noise) / epsilon)^2.
 
   >>> run = Constants(256, 64, 10**8, 1e-4, 0.01, 1e-2, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
@@ -37,16 +44,29 @@ def asymptotic(
   0.041
   """
   run = _paced(run)
-  scale = run.server_lr * math.sqrt(run.rounds)
+  root = math.sqrt(run.rounds)
   if form == 'printed':
     checks.at_least('rounds', run.rounds, (gradient_bound / run.eps) ** 2)
-    budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
-  else:
-    m, budget = rates.corrected_budget(
-      run, gap, gradient_bound, delta, gradient_l1
-    )
-    checks.at_least('rounds', run.rounds, run.rounds * (m / run.eps - 1) ** 2)
-  return 2 * run.eps / scale * budget
+    j2 = constants.distortion(run, delta, rounds=2)
+    terms = _printed_terms(run, gap, gradient_bound, delta, nu, j2)
+    return 2 * sum(terms) / root
+  m, budget = rates.corrected_budget(
+    run, gap, gradient_bound, delta, gradient_l1
+  )
+  checks.at_least('rounds', run.rounds, run.rounds * (m / run.eps - 1) ** 2)
+  return 2 * run.eps / (run.server_lr * root) * budget
+
+
+def _printed_terms(run, gap, g, delta, nu, j2):
+  """The terms that both corollaries print, over 2 / sqrt(T) and J3 / T."""
+  noise = run.noise * math.sqrt(math.log(2 * run.rounds / delta))
+  curved = 4 * run.server_lr * run.intrinsic_dimension * run.smoothness + g
+  return (
+    gap * run.eps / run.server_lr,
+    run.smoothness * g**2 / run.eps,
+    nu * (j2 * g**2 + noise),
+    2 * (1 + j2) ** 2 * curved * g**2 / ((1 - run.b1) ** 2 * run.eps),
+  )
 
 
 @statement('S4-Cor2', 'Corollary 2', printed='wrong', corrected='holds')
@@ -61,11 +81,19 @@ def near_start(
   nu: Positive = 1.0,
   form: Form = 'corrected',
 ) -> float:
-  """O(1 / T): `constant_rate` at eta = 1 / (K sqrt(T)), M <= J3 / sqrt(T).
+  r"""O(1 / T): `constant_rate` at eta = 1 / (K sqrt(T)), M <= J3 / sqrt(T).
 
   For b >= `least_size` and T <= ((J3 - sqrt(2) G) / epsilon)^2; printed without
-  the square, which is more if J3 - sqrt(2) G < 1. Corrected, for a tail of at
-  most 1 and 2 (G + noise) in place of sqrt(2) G.
+  the square, which is more if J3 - sqrt(2) G < 1, and
+
+  .. math:: \frac{J_3}T \Bigl[\frac{gap \epsilon}\kappa + \frac{L G^2}\epsilon +
+     \nu (G^2 + \sigma \log(2 T / \delta)^{1/2}) + \frac{8 (4 \kappa I L + G)
+     G^2}{(1 - \beta_1)^2 \epsilon}\Bigr]
+
+  whose terms lack 1 / epsilon, except the second. With it the last alone is
+  below G^2 only for T > 8 G J3 / ((1 - b1) epsilon)^2 > 11 (G / epsilon)^2, or
+  2.8 (G / epsilon)^2 if the sketch loses nothing: in the regime of Corollary 1.
+  Corrected, for a tail of at most 1 and 2 (G + noise) in place of sqrt(2) G.
 
   >>> run = Constants(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1, 1.6)
   >>> number = {'gap': 0.1, 'gradient_bound': 0.1, 'delta': 0.1}
@@ -76,7 +104,8 @@ def near_start(
   if form == 'printed':
     checks.at_least('size', run.size, least_size(run, delta))
     length = math.sqrt(2) * gradient_bound
-    budget = rates.printed_budget(run, gap, gradient_bound, delta, nu)
+    terms = _printed_terms(run, gap, gradient_bound, delta, nu, 1.0)
+    budget = run.server_lr * sum(terms)
   else:
     entry = run.entry(delta / 4)
     if entry > 2:
