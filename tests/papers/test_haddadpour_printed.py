@@ -144,7 +144,7 @@ def test_theorem_8_is_short_of_steps_and_is_not_theorem_2(objective):
 
 @each_table
 def test_tables_have_the_printed_rates(t, m):
-  sizes = tables.ProblemSizes(D, m, 25, EPS, 10.0, 0.01)
+  sizes = tables.ProblemSizes(D, m, 25, 50, EPS, 10.0, 0.01)
   one = rows_of(tables.homogeneous_table(sizes))
   two = rows_of(tables.heterogeneous_table(sizes))
   ours, ivkin = one['Theorem 2', 'pl'], one['Ivkin et al. 2019, printed', 'pl']

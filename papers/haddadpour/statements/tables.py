@@ -77,13 +77,14 @@ def scaffold_floats(
 class ProblemSizes(NamedTuple):
   """Problem sizes of the paper's tables; L, sigma^2 and constants are 1.
 
-  kappa = L / mu is of 'pl'; the sketches of all rounds fail with probability
-  `failure`.
+  population is p, of Scaffold; kappa = L / mu is of 'pl'; the sketches of all
+  rounds fail with probability `failure`.
   """
 
   dimension: int
   cols: int
   clients: int
+  population: int
   accuracy: float
   kappa: float
   failure: float
@@ -97,7 +98,7 @@ def homogeneous_table(setting: ProblemSizes) -> str:
   dense updates. Ivkin et al. have the printed omega / eps, and the rate of
   their own theorem, max(omega / sqrt(eps), 1 / eps); constants are 1.
 
-  >>> sizes = ProblemSizes(1000, 50, 10, accuracy=0.1, kappa=10, failure=0.01)
+  >>> sizes = ProblemSizes(1000, 50, 10, 20, 0.1, kappa=10, failure=0.01)
   >>> print(homogeneous_table(sizes).splitlines()[2])
   | Ivkin et al. 2019 | pl | 172 | 1 | 1.46e+05 | 1.46e+06 |
   """
@@ -106,6 +107,7 @@ def homogeneous_table(setting: ProblemSizes) -> str:
   others = [
     _row(setting, 'Ivkin et al. 2019', 'pl', ivkin),
     _row(setting, 'Ivkin et al. 2019, printed', 'pl', omega / eps),
+    *(_scaffold(setting, objective) for objective in ('nonconvex', 'pl')),
   ]
   return _markdown([*others, *_ours(setting, 'Theorem 2', plans.fedsketch)])
 
@@ -119,7 +121,7 @@ def heterogeneous_table(setting: ProblemSizes) -> str:
   eps^3 with m / alpha columns, where I = alpha = 1 here. Strongly convex losses
   are in Theorem 3, not in Table 2.
 
-  >>> sizes = ProblemSizes(1000, 50, 10, accuracy=0.1, kappa=10, failure=0.01)
+  >>> sizes = ProblemSizes(1000, 50, 10, 20, 0.1, kappa=10, failure=0.01)
   >>> print(heterogeneous_table(sizes).splitlines()[2])
   | Li et al. 2019 | convex | 5437 | 1 | 5.71e+06 | 5.71e+07 |
   """
@@ -132,6 +134,16 @@ def heterogeneous_table(setting: ProblemSizes) -> str:
     _row(setting, 'Rothchild et al. 2020, 2', 'nonconvex', 1 / eps**3),
   ]
   return _markdown([*others, *_ours(setting, 'Theorem 3', plans.fedsketchgate)])
+
+
+def _scaffold(setting, objective):
+  """Return a row of Scaffold's rounds, of d floats of every client."""
+  d, k = setting.dimension, setting.clients
+  total = scaffold_floats(
+    objective, dimension=d, clients=k, population=setting.population,
+    accuracy=setting.accuracy, kappa=setting.kappa,
+  )  # fmt: skip
+  return _row(setting, 'Scaffold', objective, total / (k * d), rows=1, cols=d)
 
 
 def _omega(setting, form):
