@@ -67,10 +67,10 @@ def chebyshev(
 @statement('S4-LemA1,A2', 'Lemmas A.1, A.2', printed='order', corrected='loose')
 @statement('S4-LemA3', 'Lemma A.3', printed='order', corrected='holds')
 @statement(
-  'S0-LemD23,24', 'Lemmas D.23, D.24', printed='order', corrected='loose'
+  'S0-LemD23,24', 'Lemmas D.23, D.24', printed='wrong', corrected='loose'
 )
-@statement('S0-LemD25', 'Lemma D.25', printed='order', corrected='holds')
-@statement('S0-LemD27', 'Lemma D.27', printed='order', corrected='loose')
+@statement('S0-LemD25', 'Lemma D.25', printed='wrong', corrected='holds')
+@statement('S0-LemD27', 'Lemma D.27', printed='wrong', corrected='loose')
 @statement('S0-LemD28', 'Lemma D.28', printed='holds', corrected='holds')
 def tail(
   family: Family,
@@ -87,7 +87,9 @@ def tail(
   SRHT, AMS and Gaussian, log(1 / delta) for the Count Sketch of two or more
   buckets (one bucket fails with probability near sqrt(delta)), log(n /
   delta)^1.5 / sqrt(s) for sparse embeddings of s entries a column, and always
-  1 + n / b for uniform sampling. Corrected:
+  1 + n / b for uniform sampling. Signs that are 4-wise independent, which is
+  all that AMS, Count Sketch and the second sparse embedding ask for, need not
+  have the first three: one of 2 n^2 sign vectors may be constant. Corrected:
     gaussian: 2 sqrt(u / b) + 2 u / b with u = log(2 / delta), by Lemma 1 of
       Laurent and Massart (Ann. Statist. 2000).
     srht: 2 log(8 n / delta) sqrt(2 log(4 / delta) / b), by Hoeffding's
@@ -146,9 +148,10 @@ def coherence(
 ) -> float:
   r"""Bounds all |<R_i, R_j>| of two columns with probability 1 - delta.
 
-  Printed sqrt(log(n / delta) / b) for Gaussian, SRHT and AMS, with s in place
-  of b for sparse embeddings, and 1 for the Count Sketch. Except the last, that
-  bounds a single pair: the largest of n^2 / 2 is near sqrt(4 log(n) / b).
+  Printed sqrt(log(n / delta) / b) for Gaussian, SRHT and AMS, c sqrt(log(n /
+  delta) / s) for sparse embeddings, where c is not named and 1 here (3 would
+  do), and 1 for the Count Sketch. The first bounds a single pair: the largest
+  of n^2 / 2 is near sqrt(4 log(n) / b).
   Corrected, by a union over all pairs with u = log(n^2 / delta):
     ams: sqrt(2 u / b), by Hoeffding's inequality.
     srht: sqrt(2 log(2 n / delta) / b), as a product depends on the exclusive or

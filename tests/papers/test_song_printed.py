@@ -1,13 +1,15 @@
 """Song et al. as printed: counterexamples, and what else needs no run."""
 
+import functools
 import itertools
 import math
+import operator
 
 from fl_sketch import accounting
 from fl_sketch.algorithms import topology
 import numpy as np
 from papers import catalog
-from papers.common import verdicts
+from papers.common import tails, verdicts
 from papers.song.statements import (
   communication,
   convergence as song,
@@ -51,6 +53,26 @@ def test_the_bounds_of_hoeffding_and_bernstein_hold_for_coins():
       strictly = stats.binom.sf(math.floor(n * p + t), n, p)
       assert strictly <= math.exp(-(t**2) / 2 / spread)
       assert lower <= math.exp(-(t**2) / (2 * n * p))
+
+
+def test_four_wise_independent_signs_have_no_exponential_tails():
+  """Of 2 n^2 sign vectors, (-1)^<word, (1, x, x^3)> over GF(n), one is 1."""
+
+  def times(x, y):  # in GF(8)
+    out = functools.reduce(
+      operator.xor, (x << i for i in range(3) if y >> i & 1), 0
+    )
+    return functools.reduce(lambda z, i: min(z, z ^ 11 << i), (1, 0), out)
+
+  columns = [1 | x << 1 | times(x, times(x, x)) << 4 for x in range(8)]
+  for size in (1, 2, 3, 4):
+    sets = itertools.combinations(columns, size)
+    assert all(functools.reduce(operator.xor, s) for s in sets)
+  n = 2**12
+  for family, b in (('ams', 1), ('count_sketch', 2), ('sparse_embedding', 2)):
+    printed = tails.tail(family, n, b, n**-3.0, form='printed')
+    # |R g|^2 - 1 for g = (1, ..., 1) / sqrt(n), with probability 1 / (2 n^2).
+    assert printed < n / b - 1 < tails.tail(family, n, b, 1 / (2 * n**2))
 
 
 def test_definitions_c_1_and_c_3_name_two_things():
