@@ -111,9 +111,16 @@ def test_tables_have_the_plans():
   steps = math.ceil((mu_squared * 61706 + 1) / (25 * 0.01))
   assert one['Theorem 2', 'nonconvex'][:2] == (100, steps)
   assert one['Ivkin et al. 2019', 'pl'][0] == math.ceil(mu_squared * 617060)
+  printed = one['Ivkin et al. 2019, printed', 'pl'][0]
+  assert printed == math.ceil(mu_squared * 6170600) < 0.9 / SETTING.accuracy**2
   assert two['Li et al. 2019', 'convex'][0] == math.ceil(mu_squared * 61706e4)
+  rounds = two['Theorem 3, HEAPRIX', 'nonconvex'][0]
+  assert rounds == math.ceil(61706 / 2000 / 0.01)
   rounds = math.ceil((61706**2 - 2000 * 61706) / (4e6 * 0.01))
-  assert two['Rothchild et al. 2020, 1', 'nonconvex'][0] == rounds
+  rival = two['Rothchild et al. 2020, 1', 'nonconvex']
+  rows = tables.rows_needed(61706, rounds, 0.01)
+  sent = rounds * rows * 2000
+  assert rival[:3:2] == pytest.approx((rounds, sent), rel=0.01)
   floats = 100 * tables.rows_needed(61706, 100, 0.01) * 2000
   sent = one['Theorem 2', 'nonconvex'][2:]
   assert sent == pytest.approx((floats, 25 * floats), rel=0.01)
