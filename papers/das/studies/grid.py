@@ -1,4 +1,4 @@
-"""Runs behind Figures 1 to 3 of Das et al.: a grid, floors, paths."""
+"""Runs behind Figures 1 to 3 of Das et al.: grids, floors, paths."""
 
 from collections.abc import Iterable, Mapping
 import itertools
@@ -17,23 +17,31 @@ ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
 STARTS = {1.0: 'I1: w* + z', 0.2: 'I2: w* + z / 5'}
 CLIPS = (40.0, 50.0, 100.0)  # of the figures
 SMOOTH = 10  # rounds of a moving average
-DRAWS = 20  # of the problem, each with noise of its own, at cpu scale
-_NAMED_ON = 20  # draws before the first: cells of claims were named on them
+DRAWS = 20  # of Figure 3: a problem each, with noise of its own
 FIELDS = {
   'dataset': 'quadratics', 'population': 100, 'cohort': 100, 'local_steps': 20,
   'batch_size': 0, 'client_lr': 0.001, 'algorithm': 'dp_fedavg',
   'clip_norm': 50.0, 'delta': 1e-6, 'noise_seed': 0, 'server_lr': 1.0,
 }  # fmt: skip
+_AXES = 'q', 'start_scale', 'client_lr', 'clip_norm', 'server_lr'
+_TOGETHER = 10  # draws of a file
 
 
 class Grid(NamedTuple):
-  """Runs over the product of `axes`: algorithm, fields of a config, draw."""
+  """Runs over the product of `axes`: algorithm, fields of a config, draw.
+
+  ``server_lr`` is the server's rate over that of the clients.
+  """
 
   axes: dict[str, list[Any]]  # name -> values, in the order of the arrays' axes
-  # Rounds between the points of `excess`; windows of `snr` are as long.
-  every: int
-  excess: np.ndarray  # f64[*axes, points], f(w) - f(w*)
-  snr: np.ndarray  # f64[*axes, windows], the mean of |mean g| / |noise|
+  tuning: int  # draws before those that are reported
+  every: int  # rounds between points
+  curves: np.ndarray  # f64[*axes, points], f(w) - f(w*) or signal over noise
+
+  @property
+  def ratio(self) -> np.ndarray:
+    """The last point of normalising over that of clipping, [*axes]."""
+    return self.curves[1, ..., -1] / self.curves[0, ..., -1]
 
   def at(self, values: np.ndarray, **wanted: Any) -> np.ndarray:
     """The part of an array, less its algorithm, at these values of axes."""
@@ -41,10 +49,49 @@ class Grid(NamedTuple):
     at = [v.index(wanted[n]) if n in wanted else slice(None) for n, v in axes]
     return values[tuple(at)]
 
-  @property
-  def ratio(self) -> np.ndarray:
-    """Excess loss of normalising over clipping, f64[q, start, lr, C, draw]."""
-    return self.excess[1, ..., -1] / self.excess[0, ..., -1]
+  def cells(self, values: np.ndarray, **wanted: Any) -> dict[str, np.ndarray]:
+    """The reported draws of every cell, by its name.
+
+    Of an array without its algorithm; `wanted` has lists of values.
+    """
+    axes = {name: wanted.get(name, self.axes[name]) for name in _AXES}
+    return {
+      named(at): self.at(values, **at)[self.tuning :].round(5)
+      for at in product(axes)
+    }
+
+  def tuned(self, **wanted: Any) -> tuple[list[Fields], np.ndarray]:
+    """Each algorithm at its best of the other axes, by the draws for tuning.
+
+    Where these are, and the ratio of the last points of the reported draws.
+    """
+    where, last = [], []
+    free = {
+      k: v for k, v in self.axes.items() if k in _AXES and k not in wanted
+    }
+    for values in self.curves[..., -1]:
+      found = {
+        i: self.at(values, **wanted, **at) for i, at in enumerate(product(free))
+      }
+      best = min(found, key=lambda i: found[i][: self.tuning].mean())
+      where.append(product(free)[best])
+      last.append(found[best][self.tuning :])
+    return where, last[1] / last[0]
+
+
+def named(at: Mapping[str, Any]) -> str:
+  """The name of a cell.
+
+  >>> named({'q': 1.0, 'start_scale': 0.2, 'client_lr': 0.001})
+  'q = 1, I2, rate 0.001'
+  """
+  words = {
+    'q': 'q = {:g}', 'client_lr': 'rate {:g}', 'clip_norm': 'C = {:g}',
+    'start_scale': '{:.2}', 'server_lr': '{:g} of the server',
+  }  # fmt: skip
+  shown = {k: STARTS[v] if k == 'start_scale' else v for k, v in at.items()}
+  plain = {k: v for k, v in shown.items() if (k, v) != ('server_lr', 1.0)}
+  return ', '.join(words[k].format(v) for k, v in plain.items())
 
 
 def fields(ws: Workspace) -> Fields:
@@ -67,45 +114,65 @@ def noise_multiplier(constant: float) -> float:
   )
 
 
-def grid(ws: Workspace) -> Grid:
-  """Plays all runs, or finds them."""
-  axes = {
-    'algorithm': list(ALGORITHMS),
-    'q': ws.pick([1.0, 0.01], [1.0, 2.35, 0.01]),
-    'start_scale': list(STARTS),
-    'client_lr': ws.pick([0.001], [0.001, 0.002, 0.004]),
-    'clip_norm': [20.0, *CLIPS],
-    'seed': ws.pick([0, 1], [_NAMED_ON + i for i in range(DRAWS)]),
-  }
+def losses(ws: Workspace, group: Mapping[str, Any]) -> Grid:
+  """Plays a registered group of runs, or finds it."""
+  return _grid(ws, group, 'excess')
+
+
+def signals(ws: Workspace, group: Mapping[str, Any]) -> tuple[Grid, np.ndarray]:
+  """Signal over noise in windows of rounds.
+
+  And the least ratio of normalising over clipping in a single round, [*axes]
+  less the algorithm.
+  """
+  runs = _grid(ws, group, 'signal')
+  least = runs.curves[..., -1]
+  return runs._replace(curves=runs.curves[..., :-1]), least[1]
+
+
+def _grid(ws, group, measure):
+  """A grid whose draws were played some at a time."""
+  seeds = [*range(*group.get('tuning_seeds', [0, 0])), *range(*group['seeds'])]
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
-  play = lambda: _measured(base, axes, every, ws.progress)
-  kept = ws.cached('das/quadratics', base | {'sweep': axes}, play)
-  shape = [len(v) for v in axes.values()]
-  array = lambda name: np.array(kept[name]).reshape(*shape, -1)
-  return Grid(axes, every, array('excess'), array('snr'))
+  axes = {'algorithm': [*ALGORITHMS]} | {name: group[name] for name in _AXES}
+  parts = []
+  for i in range(0, len(seeds), _TOGETHER):
+    some = axes | {'seed': seeds[i : i + _TOGETHER]}
+    play = lambda: _measured(base, some, every, measure, ws.progress)  # noqa: B023
+    name = f'das/{measure}-{group["key"]}-{some["seed"][0]}'
+    parts.append(ws.cached(name, base | {'sweep': some}, play))
+  curves = np.concatenate([np.array(part) for part in parts], axis=-2)
+  tuning = len(range(*group.get('tuning_seeds', [0, 0])))
+  return Grid(axes | {'seed': seeds}, tuning, every, curves)
 
 
-def _measured(base, axes, every, progress):
-  """What `Grid` holds, run by run."""
-  *names, _ = axes
-  values = product({k: axes[k] for k in names if k != 'algorithm'})
+def _measured(base, axes, every, measure, progress):
+  """The curves of a grid; signals have one point more, see `signals`."""
+  values = product({name: axes[name] for name in _AXES})
   for point in values:
     point['noise_multiplier'] = noise_multiplier(point.pop('q'))
-  measured = {'excess': [], 'snr': []}
-  pairs = list(itertools.product(axes['algorithm'], axes['seed']))
-  for algorithm, seed in tqdm.tqdm(pairs, 'quadratics', disable=not progress):
-    config = base | {'algorithm': algorithm, 'seed': seed}
-    problem = synthetic.quadratics(seed, base['population'])
-    for paths in paths_lib.play(config, values):
-      w, snr = paths.w[:, ::every], paths.signal / paths.noise
-      windows = snr.reshape(len(snr), -1, every).mean(-1)
-      measured['excess'] += paths_lib.excess(problem, w).tolist()
-      measured['snr'] += windows.tolist()
-  # From [algorithm, seed, others] to the order of the axes.
-  shape = len(axes['algorithm']), len(axes['seed']), len(values), -1
-  last = lambda x: np.reshape(x, shape).swapaxes(1, 2).reshape(-1, len(x[0]))
-  return {name: last(x).tolist() for name, x in measured.items()}
+  found = []
+  for seed in tqdm.tqdm(axes['seed'], measure, disable=not progress):
+    problem, of_seed = synthetic.quadratics(seed, base['population']), []
+    for algorithm in axes['algorithm']:
+      config = base | {'algorithm': algorithm, 'seed': seed}
+      played = paths_lib.play(config, values, signals=measure == 'signal')
+      of_seed += [
+        paths_lib.excess(problem, p.w[:, ::every])
+        if measure == 'excess'
+        else p.signal / p.noise
+        for p in played
+      ]
+    both = np.concatenate(of_seed).reshape(len(ALGORITHMS), len(values), -1)
+    if measure == 'signal':
+      least = np.broadcast_to((both[1] / both[0]).min(-1), both.shape[:2])
+      windows = both.reshape(*both.shape[:2], -1, every).mean(-1)
+      both = np.concatenate([windows, least[..., None]], -1)
+    found.append(both)
+  sizes = [len(axes[name]) for name in _AXES]
+  curves = np.stack(found, axis=-2)
+  return curves.reshape(len(ALGORITHMS), *sizes, *curves.shape[-2:]).tolist()
 
 
 def product(axes: Mapping[str, Iterable[Any]]) -> list[Fields]:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-AT_ONCE = 24  # runs, whose states fit a cache
+AT_ONCE = 36  # runs, whose states fit a cache
 
 
 class Paths(NamedTuple):
@@ -70,17 +70,20 @@ def decomposed(data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def play(
-  config: Mapping[str, Any], values: Sequence[Mapping[str, Any]]
+  config: Mapping[str, Any],
+  values: Sequence[Mapping[str, Any]],
+  signals: bool = True,
 ) -> Iterator[Paths]:
   """Plays runs that differ in numbers alone, some at once.
 
   Each has the noise that `sweep` gives it. Every round is played a second time
-  without noise, which tells the two parts of its mean. The config is a private
+  without noise, which tells the two parts of its mean; without `signals` these
+  are NaN, and runs take half the time. The config is a private
   one of 'quadratics' with everybody in it, and `values` are the fields in which
   each run differs, ``start_scale`` among them.
   """
   c = config_lib.Config.from_mapping(config)
-  exp, program = _program(dataclasses.replace(c, seed=0))
+  exp, program = _program(dataclasses.replace(c, seed=0), signals)
   problem = synthetic.quadratics(c.seed, c.population)
   data = decomposed(problem.data)
   starts = []
@@ -98,7 +101,7 @@ def play(
 
 
 @functools.cache
-def _program(c: config_lib.Config):
+def _program(c: config_lib.Config, signals: bool):
   """The experiment, and its runs as one compiled function."""
   exp, mesh = runs.build(c), mesh_lib.cohort_mesh()
   local = lambda hp: closed_form(hp.client_lr, c.local_steps)
@@ -116,6 +119,11 @@ def _program(c: config_lib.Config):
     both = jax.tree.map(lambda *xs: jnp.stack(xs), hp, silent)
     twice = jax.vmap(round_fn, (0, *[None] * 5))
 
+    def once(state, _):
+      new = round_fn(hp, state, cohort, key, data, noise_key)[0]
+      nan = jnp.float32(jnp.nan)
+      return new, (new.params['w'], nan, nan)
+
     def step(state, _):
       new = twice(both, state, cohort, key, data, noise_key)[0]
       length = lambda a, b: jnp.linalg.norm(a - b) / hp.client_lr
@@ -124,7 +132,8 @@ def _program(c: config_lib.Config):
       return new, (w, length(u, v), length(v, w))
 
     state = rounds.init(make(hp), {'w': start}, c.population)
-    w, signal, noise = jax.lax.scan(step, state, length=c.rounds)[1]
+    body = step if signals else once
+    w, signal, noise = jax.lax.scan(body, state, length=c.rounds)[1]
     return jnp.concatenate([start[None], w]), signal, noise
 
   return exp, jax.jit(jax.vmap(path, (None, 0, 0, 0)))

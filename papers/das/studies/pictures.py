@@ -28,24 +28,25 @@ _GRID = (
 
 def losses(runs: grid_lib.Grid) -> study.Picture:
   """Draws loss by round, for each start, C, rate and algorithm, at q = 1."""
-  return study.Picture(_LOSS, _curves(runs, runs.excess, 'loss − minimum', 3))
+  return study.Picture(_LOSS, _curves(runs, 'loss − minimum', 3))
 
 
 def ratios(runs: grid_lib.Grid) -> study.Picture:
   """Draws the signal-to-noise ratio by round."""
-  panels = _curves(runs, runs.snr, 'signal-to-noise ratio', None)
+  panels = _curves(runs, 'signal-to-noise ratio', None)
   return study.Picture(_RATIO, panels)
 
 
-def _curves(runs, values, label, digits):
+def _curves(runs, label, digits):
   """Draws a panel for each start and C; `digits` are those of its table."""
   panels = []
   for start, clip in itertools.product(grid_lib.STARTS, grid_lib.CLIPS):
     lines = []
     for lr in runs.axes['client_lr']:
       at = {'start_scale': start, 'clip_norm': clip, 'client_lr': lr}
+      at |= {'q': 1.0, 'server_lr': 1.0}
       for i, name in enumerate(grid_lib.ALGORITHMS.values()):
-        seeds = runs.at(values[i], q=1.0, **at)
+        seeds = runs.at(runs.curves[i], **at)
         cell = digits and workspace.shown(seeds[:, -1], digits=digits)
         x = np.arange(seeds.shape[1]) * runs.every
         lines.append(
