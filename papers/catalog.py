@@ -11,7 +11,7 @@ from fl_sketch.utils import fields
 from .chen.studies import figures as chen, headline, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
-from .das.studies import images, quadratics, remark
+from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .private import studies as private_studies
@@ -54,6 +54,8 @@ _DAS = _of(
    'Figure 3', quadratics.figure_3, 1),
   ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',
    'section 6 and appendix G', images.section_6, 6),
+  ('S1-Tab1a', 'Clipping against normalising on Fashion-MNIST: the whole grid',
+   'Table 1 (a)', table.table_1a, 90),
   ('S1-Tab1', 'Clipping against normalising on images: test accuracy',
    'Table 1', images.table_1, 20),
 )  # fmt: skip
