@@ -14,7 +14,6 @@ from papers.chen.statements import (
   rates as chen,
 )
 from papers.chen.statements.constants import Constants
-import pytest
 import quadratics
 from scipy import stats
 
@@ -131,7 +130,6 @@ def holds(measured, bound, looseness):
   assert bound < looseness * measured.mean()
 
 
-@pytest.mark.covers('S4-Thm3.2')
 def test_theorem_3_2():
   """Within a factor of five; printed, it is a thousand times above that."""
   bound = chen.constant_rate(SLOW, **NUMBER)
@@ -139,7 +137,6 @@ def test_theorem_3_2():
   assert chen.constant_rate(SLOW, form='printed', **NUMBER) > 500 * bound
 
 
-@pytest.mark.covers('S4-ThmB3, LemB4')
 def test_theorem_b_3():
   weights = RATE(np.arange(ROUNDS))
   norms = [
@@ -150,7 +147,6 @@ def test_theorem_b_3():
   holds(means, chen.decaying_rate(FAST, **NUMBER), 25)
 
 
-@pytest.mark.covers('S4-Lem3.4=B2=C2', 'S4-Lem3.5', 'S4-Lem3.6')
 def test_lemmas_3_4_to_3_6():
   looseness = {'projection': 4, 'preconditioner': 1.1, 'martingale': 5}
   for lemma, most in looseness.items():
@@ -158,7 +154,6 @@ def test_lemmas_3_4_to_3_6():
     holds(getattr(monitored(SLOW), lemma), bound, most)
 
 
-@pytest.mark.covers('S4-Asm1,2', 'S4-Thm4.4')
 def test_theorem_4_4():
   start, root_trace = NUMBER['gap'], float(np.sqrt(curvature(D)).sum())
   bound = chen_gradients.bounded_gradients(
@@ -189,7 +184,6 @@ def test_the_twin_is_the_librarys_run():
     )
 
 
-@pytest.mark.covers('S4-Lem3.3=B1')
 def test_lemma_3_3():
   """The auxiliary variable moves as it says, and the loss descends with it."""
   z = monitor.auxiliary(twin().params, SLOW.b1)

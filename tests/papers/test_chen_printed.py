@@ -33,7 +33,6 @@ def descend(run, width, x, noises):
   return sum(squares) / run.rounds
 
 
-@pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
 def test_noise_breaks_theorem_3_2_and_corollary_1():
   """Noise of +-60 G from the optimum on: 0.58 G^2 +- 0.04, bounds below 0.1."""
   signs = np.random.default_rng(0).choice([-1.0, 1.0], VALLEY.rounds)
@@ -44,7 +43,6 @@ def test_noise_breaks_theorem_3_2_and_corollary_1():
   assert rates.constant_rate(VALLEY, gradient_l1=WIDTH, **number) > mean
 
 
-@pytest.mark.covers('S4-Lem3.5')
 def test_noise_breaks_lemmas_3_4_and_3_5():
   """One round, one coordinate, noise of 100 G and a sketch that loses none."""
   run = VALLEY._replace(rounds=1, b1=0.9, client_lr=1.0, noise=120.0)
@@ -63,7 +61,6 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
     assert bound(run, 1.0, delta=0.01) > measured
 
 
-@pytest.mark.covers('S4-Lem3.4=B2=C2')
 def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   """Catches the lemma of fixed axes where the eigenvector follows the step.
 
@@ -90,7 +87,6 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   assert axes < constants.projection(run, **number) < bound
 
 
-@pytest.mark.covers('S4-Lem3.6')
 def test_lemma_3_6_lacks_the_gradient():
   """On a slope of 10^10: the first sign alone exceeds the printed bound."""
   run = Constants(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
@@ -107,7 +103,6 @@ def test_lemma_3_6_lacks_the_gradient():
   assert measured < constants.martingale(run, **number)
 
 
-@pytest.mark.covers('S4-Cor2')
 def test_corollary_2_lacks_a_square():
   """On a slope whose loss is just used up, without noise or sketch."""
   g, count = 1e-4, 1000
@@ -126,7 +121,6 @@ def test_corollary_2_lacks_a_square():
   assert corollaries.near_start(run, j3=0.5, **number) > mean
 
 
-@pytest.mark.covers('S4-Cor1', 'S4-Cor2')
 def test_corollaries_are_not_what_theorem_3_2_gives():
   """Catches a print that was mended: it is less where eps > 1."""
   run = RUN._replace(smoothness=100.0, eps=10.0, server_lr=1e-6, b1=0.0)
@@ -136,7 +130,6 @@ def test_corollaries_are_not_what_theorem_3_2_gives():
   assert corollaries.asymptotic(run, **number) < theorem / 2
 
 
-@pytest.mark.covers('S4-Cor2')
 @pytest.mark.parametrize(('eps', 'most'), [(1e-2, 0.4), (1e-3, 0.04)])
 def test_corollary_2_lacks_a_factor_on_a_slope(eps, most):
   """Its gradient stays 1, and no step uses up more than kappa eta / eps."""
@@ -147,7 +140,6 @@ def test_corollary_2_lacks_a_factor_on_a_slope(eps, most):
   assert corollaries.near_start(run, **number) < most
 
 
-@pytest.mark.covers('S4-Cor2')
 def test_the_near_start_bound_says_nothing_near_the_start():
   """With its factor restored, and a sketch that loses nothing, it is above G^2
   in all of the first 2.8 (G / eps)^2 rounds, where Corollary 1 has begun.
@@ -176,7 +168,6 @@ def test_tables_of_log_d_numbers_do_not_free_the_rate_of_d():
     assert corollaries.least_size(model, 0.01) == least
 
 
-@pytest.mark.covers('S4-Thm3.2')
 def test_the_corrected_bound_is_free_of_d_where_the_l1_norm_is():
   number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   run = Constants(2**8, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
@@ -186,7 +177,6 @@ def test_the_corrected_bound_is_free_of_d_where_the_l1_norm_is():
   assert bound(wide, 2.0**20) > 200 * bound(run, 2.0**8)
 
 
-@pytest.mark.covers('S4-Lem3.6')
 def test_absolute_values_of_lemma_3_6_add_up():
   """Of unit gradients along an axis, under a Gaussian sketch of 10^4 rows."""
   run = Constants(10**4, 10**4, 10**6, 1.0, 1.0, 1.0, 1.0, 1.0)
@@ -195,7 +185,6 @@ def test_absolute_values_of_lemma_3_6_add_up():
   assert run.rounds * np.abs(squares - 1).mean() > 1.4 * printed
 
 
-@pytest.mark.covers('S4-ThmB3, LemB4')
 def test_theorem_b_3_fails_in_one_round():
   """On a parabola, where log(T) is 0: its squared gradient is 1."""
   rate = constants.client_schedule(1, 0.0)(0)
@@ -205,7 +194,6 @@ def test_theorem_b_3_fails_in_one_round():
   assert rates.decaying_rate(run, gradient_l1=1.0, **number) > 1
 
 
-@pytest.mark.covers('S4-Lem4.3, M1..M8')
 def test_constants_of_lemma_4_3_depend_on_what_they_deny():
   """M3 on eta, and as printed M2 on G and M6 on kappa; M7 lacks L."""
   of = lambda form, g=1.0, **fields: gradients.loss_constants(
@@ -230,7 +218,6 @@ def parabola(**fields):
   return run._replace(client_lr=run.eps / 600 / last / run.rounds**0.5)
 
 
-@pytest.mark.covers('S4-Thm4.4')
 @pytest.mark.parametrize(('count', 'most'), [(1, 1431), (100, 75), (10**4, 7)])
 def test_the_mean_of_theorem_4_4_divides_by_l_twice(count, most):
   """On L x^2 / 2 from a loss of 1/2, with kappa, eta, G and M8 as printed."""
@@ -252,7 +239,6 @@ def test_the_mean_of_theorem_4_4_divides_by_l_twice(count, most):
   assert bound * run.smoothness > squares / count
 
 
-@pytest.mark.covers('S4-Thm4.4')
 def test_g_of_theorem_4_4_is_too_small():
   """The proof's last bound is above G / (2 L), and for b2 = 0 at every G."""
   run = parabola(dimension=100, size=10, rounds=10**9)
@@ -267,7 +253,6 @@ def test_g_of_theorem_4_4_is_too_small():
     gradients.sufficient_gradient(exact, **(number | {'b2': 0.0}))
 
 
-@pytest.mark.covers('S4-Lem3.4=B2=C2')
 def test_lemma_c_2_takes_a_square_for_its_root():
   """In one round with gradient 0.1, so that G = 0.01."""
   run = Constants(10**6, 10**6, 1, 1e-3, 1.0, 1.0, 1.0, 1.0, b1=0.0)
