@@ -14,6 +14,7 @@ from papers.chen.statements import (
   rates as chen,
 )
 from papers.chen.statements.constants import Constants
+import pytest
 import quadratics
 from scipy import stats
 
@@ -222,7 +223,6 @@ def steepest(run, start, runs=20):
   return np.max(squares), np.mean(squares[-1])
 
 
-@pytest.mark.covers('S4-Thm4.4')
 def test_gradients_without_a_bound_stay_bounded():
   """With noise and from far away; a rate that is far too large ends that."""
   a = curvature(D)
@@ -237,7 +237,6 @@ def test_gradients_without_a_bound_stay_bounded():
   assert steepest(fast, start)[0] > 1e6 * most
 
 
-@pytest.mark.covers('S4-Thm4.4')
 @pytest.mark.parametrize('start_loss', [0.5, 50.0])
 @pytest.mark.parametrize(('d', 'b', 'count', 'smoothness', 'noise'), [
   (100, 50, 100, 1.0, 0.0), (64, 16, 1000, 1.0, 0.5),
