@@ -7,7 +7,7 @@ import math
 from fl_sketch.runs import figures
 import numpy as np
 
-from ...common import study, summaries, verdicts, workspace
+from ...common import registration, study, summaries, verdicts, workspace
 from ...common.workspace import Workspace
 from ..statements import convergence as song
 from . import runs as runs_lib
@@ -90,62 +90,56 @@ def communication(ws: Workspace) -> study.Report:
 
 def privacy(ws: Workspace) -> study.Report:
   """Accuracy against epsilon, of samples, by private iterative sketching."""
-  accuracy, promised = _private_runs(ws)
-  accuracy = {e: np.array(x) for e, x in accuracy.items()}
-  named = {f'{e:g}': 100 * x for e, x in accuracy.items()}
+  registered = registration.read('S0-DPcost')
+  if ws.scale == 'quick':
+    registered |= {'seeds': [0, 1], 'epsilons': [3.0]}
+  named, promised = _private_runs(ws, registered)
   rows = [
-    [f'{e:g}', f'{promised.get(e, math.inf):.3g}', workspace.shown(100 * x)]
-    for e, x in accuracy.items()
+    [name, f'{promised[name]:.3g}', workspace.shown(x)]
+    for name, x in named.items()
   ]
-  gains = {
-    f'{a} to {b}': named[b] - named[a] for a, b in itertools.pairwise(named)
+  *noisy, none = named
+  values = {
+    'lost': {f'epsilon {e}': named[none] - named[e] for e in noisy},
+    'gains': {
+      f'{a} to {b}': named[b] - named[a] for a, b in itertools.pairwise(named)
+    },
   }
-  shares = [epsilon / wanted for wanted, epsilon in promised.items()]
-  claims = [
-    verdicts.of_seeds(
-      'gain in test accuracy from an epsilon to the next, points', gains,
-      '>=', 0.0,
-    ),
-    verdicts.exact(
-      "largest share of the asked epsilon that the accountant's is",
-      max(shares), '<=', 1.0,
-    ),
-  ]  # fmt: skip
   ends = summaries.interval(np.transpose([*named.values()]))
   label = 'epsilon of a sample (inf: no noise)'
   line = figures.Line('', [*named], *ends, cell=rows[-1][-1])
   panel = figures.Panel(label, 'test accuracy, %', [line])
   head = 'epsilon asked', "the accountant's", 'test accuracy, %'
   return study.Report(
-    claims,
+    registration.claims(registered, values),
     named,
     [study.Table('Algorithm 2 on logistic regression, digits', head, rows)],
     [study.Picture(f'Test accuracy against epsilon. {_MEANS}', [panel])],
-    ['Samples are protected, at zero-out; delta 1e-5; ten clients.'],
+    [
+      'Samples are protected, at zero-out; delta 1e-5; ten clients. Runs '
+      'without noise draw and clip samples as the others do.'
+    ],
   )
 
 
-def _private_runs(ws):
-  """Accuracies of all seeds by epsilon, and the epsilon of the accountant."""
+def _private_runs(ws, registered):
+  """Accuracies in per cent of all seeds, and the accountant's epsilon."""
   base = {
     'dataset': 'digits', 'model': 'linear', 'standardize': False,
     'population': 10, 'cohort': 10, 'rounds': ws.pick(4, 100),
     'rounds_per_dispatch': ws.pick(2, 10), 'eval_every': ws.pick(4, 20),
     'checkpoint_every': ws.pick(4, 100), 'local_steps': 2,
     'sketch': {'kind': 'srht', 'size': 256}, 'batch_size': 30,
-    'client_lr': 0.3, 'sweep': {'seed': ws.seeds(cpu=10)},
-  }  # fmt: skip
-  private = base | {
+    'client_lr': 0.3, 'sweep': {'seed': registered['seeds']},
     'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
     'delta': 1e-5, 'clip_norm': 1.0,
   }  # fmt: skip
   accuracy, promised = {}, {}
-  for epsilon in ws.pick((3.0,), (1.0, 3.0, 10.0)):
-    name, fields = f'song/privacy/{epsilon:g}', private | {'epsilon': epsilon}
-    runs = ws.sweep(name, fields)
-    accuracy[epsilon] = [run.final() for run in runs]
-    promised[epsilon] = runs[0].row['epsilon']
-  plain = {'algorithm': 'iterative_sketching', 'batch_order': 'replace'}
-  runs = ws.sweep('song/privacy/none', base | plain)
-  accuracy[math.inf] = [run.final() for run in runs]
+  for epsilon in (*registered['epsilons'], math.inf):
+    name = f'{epsilon:g}'
+    none = {'noise_multiplier': 0.0}
+    noise = {'epsilon': epsilon} if math.isfinite(epsilon) else none
+    runs = ws.sweep(f'song/cost/{name}', base | noise)
+    accuracy[name] = 100 * np.array([run.final() for run in runs])
+    promised[name] = float(runs[0].row['epsilon'])
   return accuracy, promised
