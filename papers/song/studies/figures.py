@@ -7,9 +7,8 @@ import math
 from fl_sketch.runs import figures
 import numpy as np
 
-from ...common import registration, study, summaries, verdicts, workspace
+from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
-from ..statements import convergence as song
 from . import runs as runs_lib
 
 _MEANS = 'Lines are means over seeds, bands their intervals of 95 %.'
@@ -48,46 +47,6 @@ def rates(ws: Workspace) -> study.Report:
   tables = [study.Table(caption, head, rows)]
   claims = registration.claims(registered, values)
   return study.Report(claims, seeds, tables, [picture])
-
-
-def communication(ws: Workspace) -> study.Report:
-  """Rounds times the size of a table do not depend on the size."""
-  dimension, sizes = ws.pick((32, (4, 16)), (128, (4, 16, 64)))
-  times = ws.cached(
-    'song/communication',
-    {'d': dimension, 'sizes': list(sizes), 'runs': 16, 'target': 0.01},
-    lambda: runs_lib.rounds_to(0.01, dimension, sizes, runs=16),
-  )
-  sent = np.multiply(times, np.reshape(sizes, (-1, 1)))  # [sizes, runs]
-  ratios = {
-    f'b = {a} over b = {b}': x / y
-    for (a, x), (b, y) in itertools.permutations(
-      zip(sizes, sent, strict=True), 2
-    )
-  }
-  claim = verdicts.of_seeds(
-    'b T of a size over b T of another', ratios, '<=', 1.5
-  )
-  slowdown = lambda b: song.slowdown(dimension / b - 1)
-  rows, cells = [], []
-  for b, t, bt in zip(sizes, times, sent, strict=True):
-    cells.append(workspace.shown(bt, digits=0))
-    rows.append([str(b), workspace.shown(t), cells[-1], f'{slowdown(b):g}'])
-  lines = []
-  for name, numbers in (('T', np.array(times)), ('b T', sent)):
-    mean, low, high = summaries.interval(numbers.T)
-    cell = cells[-1] if name == 'b T' else ''
-    lines.append(figures.Line(name, sizes, mean, low, high, cell=cell))
-  labels = 'numbers in a table, b', 'rounds T, and b T'
-  panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
-  caption = f'SRHT, d = {dimension}: rounds to a hundredth of the first gap'
-  return study.Report(
-    [claim],
-    {'rounds': dict(zip(sizes, times, strict=True))},
-    [study.Table(caption, ('b', 'T', 'b T', '1 + alpha'), rows)],
-    [study.Picture(f'What is sent in all, b T, against b. {_MEANS}', [panel])],
-    ['Each b at the largest step of Theorem E.1, on equal curvatures.'],
-  )
 
 
 def privacy(ws: Workspace) -> study.Report:

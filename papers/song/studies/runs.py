@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from ...common import workspace
 from ..statements import convergence as song
 
 _CLIENTS, _D, _B = 4, 32, 8
@@ -206,23 +205,3 @@ def play(
   path = jax.jit(jax.vmap(one))(jax.vmap(jax.random.key)(jnp.asarray(seeds)))
   first = np.broadcast_to(problem.start, (len(seeds), 1, len(problem.start)))
   return np.concatenate([first, np.asarray(path, np.float64)], axis=1)
-
-
-def rounds_to(
-  target: float, dimension: int, sizes: tuple[int, ...], runs: int
-) -> list[list[float]]:
-  """Counts rounds until the gap is `target` of the first, by SRHT size and run.
-
-  Infinite if it is not there in three times what the theorem says.
-  """
-  problem, times = quadratic(np.ones(dimension)), []
-  # A sum rounds otherwise than the product with ones.
-  problem = problem._replace(value=lambda w: 0.5 * (w**2).sum(-1))
-  for size in sizes:
-    alpha = dimension / size - 1
-    step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
-    most = int(3 * (1 + alpha) * -np.log(target)) + 5
-    path = play(problem, sketches.srht(size), step, 1, most, range(runs))
-    gaps, rounds = problem.value(path), np.arange(most + 1)
-    times.append([workspace.first(rounds, g <= target * g[0]) for g in gaps])
-  return times
