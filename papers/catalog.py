@@ -15,7 +15,12 @@ from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .private import studies as private_studies
-from .song.studies import attack, figures as song, tables as song_tables
+from .song.studies import (
+  attack,
+  figures as song,
+  tables as song_tables,
+  totals as song_totals,
+)
 from .trained import overview, precision, report as trained
 
 _Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
@@ -35,8 +40,8 @@ _SONG = _of(
    'Table 1', song_tables.table_1, 2),
   ('S0-X2', 'Convergence against the bounds, K = 1 and K > 1',
    'sections 5, E, F', song.rates, 1),
-  ('S0-X3', 'Communication does not depend on the size of a table',
-   'section 5', song.communication, 0.5),
+  ('S0-NoExtra', 'Total communication with a sketch and without',
+   'sections 5 and 8', song_totals.communication, 3),
   ('S0-X4', 'Privacy and accuracy of Algorithm 2',
    'Algorithm 2, section 6', song.privacy, 3),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',

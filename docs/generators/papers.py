@@ -192,19 +192,27 @@ def _rows(key, found) -> list[str]:
     head = 'id', 'place', 'what the paper says', 'verdict', 'evidence'
     table = pages.table(head, rows, '10 14 32 10 34')
     parts += [pages.title(part.title, '-'), table]
+  if paper.own:
+    said = [_claimed(name, c) for name, c in inventory.claims(paper.own, found)]
+    title = pages.title('Claims of this project, not of the paper', '-')
+    parts += [title, '\n'.join(f'* {x}' for x in said) + '\n']
   return parts
+
+
+def _claimed(study, claim, word='') -> str:
+  """A claim with its numbers and verdict, and a link to its study."""
+  return (
+    f':doc:`{study} </generated/results/{study}>`: {word}'
+    f'{docstrings.markup(claim["text"])}: {texts.measured(claim)}, '
+    f'{claim["verdict"]}.'
+  )
 
 
 def _evidence(row: inventory.Row, found) -> str:
   """Why a row has its verdict: words, claims with numbers, formulas, tests."""
   parts = [docstrings.markup(row.why)] if row.why else []
   for names, word in ((row.claims, ''), (row.against, 'against it: ')):
-    parts += [
-      f':doc:`{study} </generated/results/{study}>`: {word}'
-      f'{docstrings.markup(claim["text"])}: {texts.measured(claim)}, '
-      f'{claim["verdict"]}.'
-      for study, claim in inventory.claims(names, found)
-    ]
+    parts += [_claimed(*x, word) for x in inventory.claims(names, found)]
   functions = inventory.functions(row)
   links = [
     pages.object_link(s.function.__name__, s.function) for s in functions

@@ -39,7 +39,9 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m or k.
 
   Departures: the median of an even number of rows is the mean of the two middle
-  values: the lower one is biased. Clients are sampled before the round.
+  values: the lower one is biased. Clients are sampled before the round. The
+  mean table goes to all clients: the paper sends it to the next cohort alone,
+  whose models would miss the tables before it.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 5.
   """

@@ -24,7 +24,7 @@ def fixed_size(
   seed: seeding.Root, round: int, population: int, cohort: int
 ) -> Cohort:
   """Sample `cohort` distinct clients; all sets of that size equally likely."""
-  rng = _generator(seed, round, 'fixed_size')
+  rng = seeding.generator(seed, 'cohort fixed_size', round)
   ids = rng.choice(population, cohort, replace=False, shuffle=False)
   return _padded(np.sort(ids), np.ones(cohort), cohort, population)
 
@@ -33,7 +33,7 @@ def with_replacement(
   seed: int, round: int, population: int, cohort: int
 ) -> Cohort:
   """Sample `cohort` clients with replacement; the weight counts the draws."""
-  rng = _generator(seed, round, 'with_replacement')
+  rng = seeding.generator(seed, 'cohort with_replacement', round)
   draws = rng.integers(population, size=cohort)
   ids, times = np.unique(draws, return_counts=True)
   return _padded(ids, times, cohort, population)
@@ -53,7 +53,7 @@ def poisson(
   """
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
-  rng = _generator(seed, round, 'poisson')
+  rng = seeding.generator(seed, 'cohort poisson', round)
   size = rng.binomial(population, probability)
   ids = rng.choice(population, size, replace=False, shuffle=False)
   if size > max_cohort:
@@ -80,13 +80,15 @@ def random_allocation(
   if max_cohort is None:
     max_cohort = default_max_cohort(population, 1 / epoch_rounds)
   epoch, place = divmod(round, epoch_rounds)
-  rng, blocks = _generator(seed, epoch, 'random_allocation'), []
+  rng, blocks = seeding.generator(seed, 'cohort random_allocation', epoch), []
   for first in range(0, population, _COINS):
     coins = rng.integers(epoch_rounds, size=min(_COINS, population - first))
     blocks.append(first + np.flatnonzero(coins == place))
   ids = np.concatenate(blocks)
   if len(ids) > max_cohort:
-    rng = _generator(seed, round, 'random_allocation that is cut off')
+    rng = seeding.generator(
+      seed, 'cohort random_allocation that is cut off', round
+    )
     ids = rng.choice(ids, max_cohort, replace=False, shuffle=False)
   return _padded(np.sort(ids), np.ones(len(ids)), max_cohort, population)
 
@@ -145,10 +147,6 @@ def default_max_cohort(
 
 _RULES = fixed_size, with_replacement, poisson, random_allocation, cyclic
 KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
-
-
-def _generator(seed: seeding.Root, round: int, tag: str) -> np.random.Generator:
-  return seeding.generator(seed, 'cohort ' + tag, round)
 
 
 def _padded(ids, weight, length: int, population: int) -> Cohort:

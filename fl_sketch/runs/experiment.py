@@ -8,10 +8,8 @@ from fl_sketch import rounds
 from fl_sketch.data import own_arrays, store
 from fl_sketch.data.partitions import Partition
 from fl_sketch.models import losses
-from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
-from fl_sketch.privacy.noninterference import certificate, proof
 from fl_sketch.rounds import comms, fates, mesh
 from fl_sketch.rounds.algorithm import Hyper, with_hyper
 from fl_sketch.runs import caveats, devices, method, metrics, privacy_plan
@@ -198,6 +196,9 @@ def certificate_of(
 
   The text is a certificate for `privacy/check_certificate.py`.
   """
+  # Of private runs alone.
+  from fl_sketch.privacy.noninterference import certificate, proof
+
   found: list[certificate.Round] = []
   check_program(exp.config, fn, *args, proved=found.append)
   proved = found[0]._replace(hyper=proof.numbers_of(exp.hyper))
@@ -210,8 +211,10 @@ def certificate_of(
 
 def check_program(
   config: Config, fn: Callable[..., Tree], *args: Tree, **options: Any
-) -> noninterference.Shown:
-  """Prove what a private run's own program releases."""
+) -> Any:
+  """Prove what a private run's program releases: `noninterference.Shown`."""
+  from fl_sketch.privacy import noninterference  # of private runs alone
+
   release = privacy_plan.release_of(config)
   return noninterference.check_round(
     fn, *args, unit=config.privacy_unit, metrics=config.shows_all,

@@ -10,7 +10,6 @@ import time
 from typing import Any, NamedTuple
 
 from fl_sketch import models, rounds
-from fl_sketch.privacy.noninterference import certificate
 from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
   experiment,
@@ -193,6 +192,8 @@ class _Run:
       keep_initial(folder, exp.params)
     self.row = self.files.begin(self.start, tokenizer)
     if self.certificate is not None and jax.process_index() == 0:
+      from fl_sketch.privacy.noninterference import certificate
+
       files.write(folder / certificate.NAME, self.certificate)
     self.best = Best(folder, config.keep_best, self.store.rounds)
 

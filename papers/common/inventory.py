@@ -47,6 +47,7 @@ class Paper(NamedTuple):
   """The rows of a paper."""
 
   summary: str  # what to believe of it
+  own: tuple[str, ...]  # claims of its studies that the paper does not make
   parts: tuple[Part, ...]
 
   @property
@@ -72,7 +73,7 @@ def read(paper: str) -> Paper:
   parts = tuple(
     Part(part['title'], tuple(map(_row, part['row']))) for part in data['part']
   )
-  return Paper(data['summary'], parts)
+  return Paper(data['summary'], tuple(data.get('own', ())), parts)
 
 
 def _row(fields: Mapping[str, Any]) -> Row:

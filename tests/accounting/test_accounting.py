@@ -95,7 +95,6 @@ def test_divergences_of_everybody_grow_by_the_order_and_add_up(adjacency):
   np.testing.assert_allclose(composed, both)
 
 
-@pytest.mark.covers('S0-H6, H7')
 @pytest.mark.parametrize('delta', [1e-200, 1e-9, 0.3])
 @pytest.mark.parametrize(('z', 'steps'), [(0.05, 1), (0.7, 40), (1e3, 10**6)])
 def test_the_closed_form_has_the_epsilon_of_40_digits(z, steps, delta):
@@ -229,7 +228,6 @@ def test_releases_of_one_cohort_count_as_one_of_less_noise():
     assert eps > epsilon(poisson(2.0, 20, 0.2), accountant=accountant)
 
 
-@pytest.mark.covers('S0-H2')
 def test_disjoint_data_cost_the_largest_epsilon():
   assert accounting.parallel_composition([0.5, 2.0, 1]) == 2.0
   assert accounting.parallel_composition([1.0, math.inf]) == math.inf

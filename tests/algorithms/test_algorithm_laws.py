@@ -20,7 +20,6 @@ HP, MEAN = cases.HP, cases.MEAN
 
 
 @pytest.mark.representatives('scaffold', 'feddyn')
-@pytest.mark.covers('S2-Alg6')
 @pytest.mark.parametrize('name', quadratics.TRACKING)
 def test_tracking_reaches_the_optimum_of_unlike_clients(name):
   gap, variates = quadratics.tracked(name)
@@ -62,7 +61,6 @@ def sent_in(make, r, client):
   return client_step.encode_once(make(HP), update, cases.PARAMS, client_keys)
 
 
-@pytest.mark.covers('S4-Rem3.1')
 @pytest.mark.parametrize(('name', 'options', 'constant'), [
   ('fetchsgd', {'k': 2}, True),
   ('safl', {}, False),
@@ -150,7 +148,6 @@ def test_state_is_split_along_an_axis_that_the_devices_divide(shape, spec):
 RATE = cases.HP.server_lr
 
 
-@pytest.mark.covers('S4-Alg2[adam, amsgrad]')
 @pytest.mark.parametrize('name', cases.EVERY)
 def test_each_is_its_numpy_twin(name):
   """Catches bias correction in AMSGrad, and moments that start elsewhere."""

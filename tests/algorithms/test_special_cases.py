@@ -183,11 +183,6 @@ ROWS = [
 @pytest.mark.representatives(
   'one_absent: heaprix k=d', 'full_participation: gate is scaffold'
 )
-@pytest.mark.covers(
-  'S0-Alg1-dec[tree]', 'S2-Cor1, Rem4[heaprix k=d]',
-  'S2-Alg5[diffsketch is privix]', 'S2-6.4[diffsketch is privix]',
-  'S4-Alg2[safl amsgrad]',
-)  # fmt: skip
 @pytest.mark.parametrize(('variant', 'want', 'cohort_of'), ROWS)
 def test_a_special_case_is_the_other_algorithm(variant, want, cohort_of):
   play = lambda make: cases.play(make, 1, cohort_of=cohort_of)[0].params

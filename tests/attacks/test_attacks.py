@@ -98,7 +98,6 @@ def dense(op, key):
   return jax.vmap(op.sketch, (None, 0))(key, units).reshape(D, -1).T
 
 
-@pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize(
   'op', [GAUSSIAN, sketches.srft(24)], ids=['real', 'complex']
 )
@@ -128,14 +127,12 @@ def test_the_objective_and_its_gradient_are_their_formulas(op):
   np.testing.assert_allclose(grad, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.covers('S0-7.1')
 def test_the_whole_gradient_gives_the_input_away():
   hashes = keys(12)
   assert (errors(hashes, observe(hashes, None), None) < 1e-3).all()
 
 
 @pytest.mark.nightly
-@pytest.mark.covers('S0-7.2')
 @pytest.mark.parametrize(('op', 'least', 'most'), [
   (GAUSSIAN, 0.8, 1), (sketches.block_cyclic(4 * M), 0.8, 1),
   (sketches.gaussian(8), 0, 0),

@@ -38,7 +38,6 @@ def test_bill_from_shapes_and_dtypes(name):
       assert bill(jax.ShapeDtypeStruct((D,), jnp.float64)) == nbytes
 
 
-@pytest.mark.covers('S2-Def1')
 @codec_cases.unbiased
 def test_unbiased(name):
   # 57 means of 11 codecs within 6.5 standard errors: 6e-8 to miss one.
@@ -47,7 +46,6 @@ def test_unbiased(name):
   assert (np.abs(means - x) < 6.5 * errors + 1e-6).all()
 
 
-@pytest.mark.covers('S2-Def1')
 @codec_cases.unbiased
 @codec_cases.each_count
 def test_squared_error_is_below_omega(name, count):
@@ -60,7 +58,6 @@ def test_squared_error_is_below_omega(name, count):
       assert mean > omega - 6 * error - 1e-6
 
 
-@pytest.mark.covers('S2-Def3', 'S2-Lem1[small_qsgd]')
 @codec_cases.contracting
 @codec_cases.each_count
 def test_contraction(name, count):

@@ -59,7 +59,6 @@ def independent(p, most=4):
   return np.where(sizes < most, uncut, (uncut + too_large) * (sizes == most))
 
 
-@pytest.mark.covers('S1-Alg1', 'S1-Alg3')
 @pytest.mark.parametrize(('kind', 'options', 'probability'), [
   ('fixed_size', {'cohort': 2}, independent(1.0, 2)),
   ('poisson', {'probability': 0.3}, independent(0.3)),
@@ -148,7 +147,6 @@ def _binomial_tail(size, population, probability):
     return float(sum(terms) + (p**n if size < n else 0))
 
 
-@pytest.mark.covers('S2-Alg5')
 def test_with_replacement_counts_every_draw():
   """Catches draws of one client that count once, or unequal clients."""
   draws = rounds_of('with_replacement', 3, cohort=2)

@@ -90,7 +90,6 @@ def test_a_missing_dataset_is_an_error_before_tfds_is_asked(
     sources.load('cifar10', tmp_path)
 
 
-@pytest.mark.covers('S1-Fig1')
 def test_quadratics_have_the_stated_law():
   problem = synthetic.quadratics(seed=0)
   factor, optimum = problem.data['factor'], problem.data['optimum']
@@ -103,7 +102,6 @@ def test_quadratics_have_the_stated_law():
     assert abs(x.std() / sd - 1) < 6 / np.sqrt(2 * x.size)
 
 
-@pytest.mark.covers('S0-Eq1', 'S1-Eq1')
 def test_quadratics_w_star_is_the_minimiser():
   problem = synthetic.quadratics(seed=1, population=7, dimension=12, rank=3)
   factor, optimum = problem.data['factor'], problem.data['optimum']

@@ -78,7 +78,6 @@ def test_the_seed_matters(kind):
   assert not np.array_equal(p.indices, other.indices)
 
 
-@pytest.mark.covers('S1-AppG')
 @pytest.mark.parametrize('shards', [1, 2, 5])
 def test_label_shards_hold_few_labels_and_have_near_equal_sizes(shards):
   p = make('label_shards', 37, shards_per_client=shards)
@@ -91,7 +90,6 @@ def test_label_shards_hold_few_labels_and_have_near_equal_sizes(shards):
   assert held.max() <= shards + 9
 
 
-@pytest.mark.covers('S2-Fig2')
 @pytest.mark.parametrize('classes', [1, 2, 3, 10])
 def test_classes_per_client_is_exact_and_as_even_as_the_labels_allow(classes):
   p = make('classes_per_client', 50, classes=classes)

@@ -69,7 +69,6 @@ def check(measured, name):
 
 
 @pytest.mark.representatives('safl')
-@pytest.mark.covers('S0-Alg1-mem[iterative_sketching]')
 @pytest.mark.parametrize('name', algorithms.names())
 def test_the_example_costs_what_the_formulas_say(name):
   check(costs.of_example(name), name)

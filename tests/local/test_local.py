@@ -135,7 +135,6 @@ def test_a_schedule_is_its_numpy_twin(kind, warmup):
   assert min(want) > 0
 
 
-@pytest.mark.covers('S1-AppG')
 def test_a_config_names_its_schedule():
   """Catches a rate of another round, or of the server."""
   decayed = runs.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})

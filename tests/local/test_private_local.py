@@ -74,7 +74,6 @@ def noise_of(key):
   return grid.decode(drawn, points)
 
 
-@pytest.mark.covers('S0-Alg2 = Alg3', 'S0-H8')
 def test_it_is_its_twin_given_the_noise():
   batches = make_batches()
   result, metrics = run(batches, noise=1.5, weight_decay=0.2)
@@ -100,7 +99,6 @@ def test_it_is_its_twin_given_the_noise():
   np.testing.assert_allclose(metrics['train_loss'], np.mean(losses), rtol=1e-5)
 
 
-@pytest.mark.covers('S0-Alg2 = Alg3')
 def test_noises_have_their_standard_deviation_and_are_independent():
   """Of two steps, two clients and two rounds, whoever is there."""
   nobody = np.zeros((2, 1), bool)
@@ -120,7 +118,6 @@ def test_noises_have_their_standard_deviation_and_are_independent():
   assert np.all(np.abs(correlation) < 6 / np.sqrt(MANY))  # 10 * 2e-9
 
 
-@pytest.mark.covers('S0-Alg2 = Alg3')
 @pytest.mark.parametrize('huge', [1e3, 3e38, np.inf, np.nan])
 def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
   batches = first_step(make_batches())

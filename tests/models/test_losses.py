@@ -68,7 +68,6 @@ def log_softmax(x):
   return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-@pytest.mark.covers('S4-AppD')
 @pytest.mark.parametrize('smoothing', [0.0, 0.1, 0.9])
 def test_smooth_and_soft_labels_are_their_numpy_twin(smoothing):
   """Catches shares of labels that do not sum to one."""

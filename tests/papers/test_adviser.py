@@ -123,7 +123,6 @@ SKETCHES = {
 }
 
 
-@pytest.mark.covers('S0-Def7.1/I7')
 @pytest.mark.usefixtures('x64')
 @pytest.mark.parametrize('name', SKETCHES)
 def test_the_spectrum_is_that_of_the_matrix(name):
@@ -147,7 +146,6 @@ def test_the_spectrum_is_that_of_the_matrix(name):
   assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
 
 
-@pytest.mark.covers('S0-def', 'S0-J1..J3')
 @pytest.mark.usefixtures('x64')
 def test_noise_moves_what_is_recovered_by_at_most_its_size():
   """With a linear gradient exactly |noise| / recovery, at the worst."""

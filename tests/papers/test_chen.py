@@ -17,7 +17,6 @@ RUN = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
 
 
-@pytest.mark.covers('S4-ThmB3, LemB4')
 @pytest.mark.parametrize('b1', [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_the_momentum_of_a_decaying_rate(b1):
   """J is enough, and what the induction asks for from t = 0 to t = 1 on."""
@@ -35,7 +34,6 @@ def test_the_momentum_of_a_decaying_rate(b1):
     assert least(r) <= factor * (1 + 1e-12)
 
 
-@pytest.mark.covers('S4-Rem3.3')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_remark_3_3(form):
   """At eta = 1 / (K sqrt(T)) local steps enter by a logarithm, if at all."""
@@ -47,7 +45,6 @@ def test_remark_3_3(form):
   assert bound(1000, 1e-3) > 20 * bound(10, 1e-3)
 
 
-@pytest.mark.covers('S4-Cor1', 'S4-Cor2')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_rates(form):
   """1 / sqrt(T) of Corollary 1 and 1 / T of Corollary 2, up to logarithms."""
@@ -62,7 +59,6 @@ def test_rates(form):
   assert short[0] / short[1] == pytest.approx(10, rel=0.2)
 
 
-@pytest.mark.covers('S4-Thm3.2')
 @pytest.mark.parametrize('l1', [None, 3.0])
 @pytest.mark.parametrize('decaying', [False, True])
 def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
@@ -94,7 +90,6 @@ def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
   assert value == pytest.approx(m / (kappa * k * etas.sum()) * total)
 
 
-@pytest.mark.covers('S4-Lem4.1')
 def test_lemma_4_1():
   """An equality on parabolas; on others at 10^4 random points."""
   x = np.random.default_rng(0).standard_cauchy(10_000)
@@ -109,7 +104,6 @@ def test_lemma_4_1():
   np.testing.assert_allclose(bound, slope**2)
 
 
-@pytest.mark.covers('S4-Lem4.2=C1')
 def test_lemma_4_2():
   """10^4 clients with noise of length 1: not one of K delta = 10^-7 fails."""
   rng, steps = np.random.default_rng(0), 10
@@ -130,7 +124,6 @@ def test_lemma_4_2():
   bound(1.0, smoothness=1.0, client_lr=0.25 * (1 + 1e-15), local_steps=4)
 
 
-@pytest.mark.covers('S4-Lem4.3, M1..M8', 'S4-Thm4.4')
 def test_gradients_are_bounded_by_no_less_than_the_loss_says():
   fast = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
   number = {'gradient_squared': 4.0, 'm8': 1.0, 'form': 'printed'}
@@ -145,7 +138,6 @@ def test_gradients_are_bounded_by_no_less_than_the_loss_says():
   assert noisy.gradient_squared > bound.gradient_squared
 
 
-@pytest.mark.covers('S4-Asm3')
 def test_the_scale_of_noise():
   """The least that admits the samples: Gaussian noise has sqrt(2) at least."""
   norms = np.abs(np.random.default_rng(0).standard_normal(1000))
@@ -158,7 +150,6 @@ def test_the_scale_of_noise():
   assert np.mean(norms**2) < constants.SQUARE * sigma**2
 
 
-@pytest.mark.covers('S4-Tab1')
 def test_table_1():
   d, b, t, c = 10**6, 10**4, 400, 5
   table = corollaries.comparison(d, b, rounds=t, clients=c)

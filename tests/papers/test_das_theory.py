@@ -12,7 +12,6 @@ from papers.das.statements import lemmas, rates as das, tradeoffs
 import pytest
 
 
-@pytest.mark.covers('S1-Thm1', 'S1-Def5')
 def test_the_noise_is_that_of_theorem_1():
   """Any constant q does, as rho has it too."""
   spec = {'epsilon': 5.0, 'delta': 1e-5, 'population': 100, 'constant': 2.1}
@@ -50,7 +49,6 @@ def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
     assert (lost <= square(away) * (1 + 1e-9) - after).all()
 
 
-@pytest.mark.covers('S1-Eq11')
 @pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
 def test_the_best_number_of_local_steps_is_found(mean_gap, best):
   spec = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
@@ -59,7 +57,6 @@ def test_the_best_number_of_local_steps_is_found(mean_gap, best):
   assert min(range(1, 11), key=at) == best
 
 
-@pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
 def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
   """B < B2 for c >= 4, if the start is far; the other way round at w*."""
   for c in (4.0, 8.0, 16.0, 64.0):
@@ -77,7 +74,6 @@ def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
       assert floor.normalize > 0.99 * x * c / math.sqrt(8)
 
 
-@pytest.mark.covers('S1-Fact1-3')
 def test_fact_3_holds_to_a_thirtieth():
   for m in (1, 2, 10, 1000):
     for x in np.array([1e-6, 0.1, 0.25]) / m:
@@ -86,7 +82,6 @@ def test_fact_3_holds_to_a_thirtieth():
       assert exact * (1 - 1e-9) <= bound < 1.03 * exact
 
 
-@pytest.mark.covers('S1-Def1')
 def test_heterogeneity_is_exact_and_numeric():
   clients = quadratics()
   losses = das_problems.separate(clients.value, clients.gradient, 3)
@@ -95,7 +90,6 @@ def test_heterogeneity_is_exact_and_numeric():
   assert clients.gaps.min() > 0.1
 
 
-@pytest.mark.covers('S1-Asm1', 'S1-Prop1')
 @pytest.mark.parametrize('low', [0.3, 0.9])
 def test_proposition_1_holds(low):
   """No update is longer; some reach nine tenths of it."""
@@ -127,7 +121,6 @@ def rates(clients, step):
   return {'client_lr': step / smoothness, 'smoothness': smoothness}
 
 
-@pytest.mark.covers('S1-Lem1')
 @each_problem
 def test_lemma_1_holds(problem):
   clients, points, gradients = paths(problem, 0.5)
@@ -137,7 +130,6 @@ def test_lemma_1_holds(problem):
   assert (square(points[6] - clients.w_star) <= bound).all()
 
 
-@pytest.mark.covers('S1-Lem2', 'S1-Lem3', 'S1-Fact1-3')
 @pytest.mark.parametrize('step', [0.1, 1.9])
 @each_problem
 def test_lemmas_2_and_3_hold(problem, step):
@@ -156,7 +148,6 @@ def test_lemmas_2_and_3_hold(problem, step):
   assert (square(gradients[0]) <= most * (1 + 1e-9) + 1e-12).all()
 
 
-@pytest.mark.covers('S1-Lem4', 'S1-Fact1-3')
 @each_problem
 def test_lemma_4_and_fact_2_hold(problem):
   clients, points, gradients = paths(problem, 1 / 12)
@@ -170,7 +161,6 @@ def test_lemma_4_and_fact_2_hold(problem):
   assert (square(gradients.sum(0)) <= lemmas.sum_square_bound(stack)).all()
 
 
-@pytest.mark.covers('S1-Def3,4', 'S1-Asm1')
 @each_problem
 def test_constants_are_between_what_is_known(problem):
   clients, points, gradients = paths(problem, 0.5)
@@ -202,7 +192,6 @@ def played(problem, bound, cohort=None):
   return s, clients, das_problems.play(clients, s, start, bound, cohort)
 
 
-@pytest.mark.covers('S1-Thm2=Thm5[clip]', 'S1-Thm4=Thm6[normalize]')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 @each_bound
 @each_problem
@@ -217,7 +206,6 @@ def test_rates_hold(problem, bound, cohort):
     assert 0 < np.mean(run.norms > s.clip_norm) < 1
 
 
-@pytest.mark.covers('S1-Thm3')
 def test_theorem_3_has_a_constant_of_one_for_one_reading():
   """f_i* is f_i(w*); with min f_i the left side does not shrink with rho."""
   clients = das_problems.quadratics()
@@ -235,7 +223,6 @@ def test_theorem_3_has_a_constant_of_one_for_one_reading():
   assert ends(other, -1) > 5 * bound
 
 
-@pytest.mark.covers('S1-Eq8')
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 def test_the_lipschitz_case_holds(cohort):
   """Equations 8 and 11: nothing is clipped, and f goes down."""
@@ -250,7 +237,6 @@ def test_the_lipschitz_case_holds(cohort):
   assert bound < tradeoffs.local_steps_bound(clip, 14, mean_gap, 0, **spec)
 
 
-@pytest.mark.covers('S1-Eq11')
 def test_equation_11_holds_with_curvature():
   """Where all are alike and more local steps make the bound smaller."""
   clients, distance = das_problems.bowls(0.9)[0], 3.0

@@ -76,7 +76,6 @@ def beyond(op, delta):
   return bounds, [float(np.mean(coherences(op) > bound)) for bound in bounds]
 
 
-@pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['ams', 'gaussian', 'srht'])
 def test_printed_coherence_is_that_of_a_single_pair(name):
   """Of all pairs it is exceeded far more often than delta = 0.01 says."""
@@ -90,7 +89,6 @@ def test_printed_coherence_is_that_of_a_single_pair(name):
     assert median > printed
 
 
-@pytest.mark.covers('S0-LemD18..22')
 @pytest.mark.parametrize('name', ['count_sketch', 'sparse_embedding'])
 def test_coherence_of_sparse_columns(name):
   """A multiple of 1 / s, at most 1, which the Count Sketch attains."""
@@ -112,10 +110,6 @@ def sizes(name):
   return np.abs(errors(OPERATORS[name], *PAIR, 2048))
 
 
-@pytest.mark.covers(
-  'S0-LemD23,24[srht, ams, gaussian]', 'S0-LemD25,26[count_sketch]',
-  'S0-LemD27[sparse_embedding]', 'S0-LemD28[uniform_sampling]', 'S4-Prop1-3',
-)  # fmt: skip
 @pytest.mark.parametrize('name', OPERATORS)
 def test_tails(name):
   """They hold, and the corrected one of a Gaussian within a factor of 3."""
@@ -139,7 +133,6 @@ def test_the_tail_of_srht():
   assert 10 < large < tails.chebyshev(2**10, 1e-9) / 50
 
 
-@pytest.mark.covers('S0-LemD28')
 def test_what_uniform_sampling_may_do():
   """It attains the corrected bound where it keeps a spike."""
   spike = np.eye(1, D)[0]
@@ -152,7 +145,6 @@ def test_what_uniform_sampling_may_do():
   assert tails.coordinate_wise('uniform_sampling', D, SIZE) == D - SIZE
 
 
-@pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
 def test_property_3_is_not_of_the_count_sketch():
   """Where two coordinates collide; Pr / delta is b at delta = 1 / b^2."""
   b, draws = 2**14, 2**20
@@ -175,7 +167,6 @@ def test_property_3_is_not_of_the_count_sketch():
     assert tails.bounded_products(*number) > 1
 
 
-@pytest.mark.covers('S0-LemD25,26')
 def test_lemma_d_25_needs_two_buckets():
   """In one, equal coordinates have an error of (sum of n signs)^2 / n - 1."""
   n = 256
@@ -189,7 +180,6 @@ def test_lemma_d_25_needs_two_buckets():
   assert tails.tail('count_sketch', n, 1, 0.125) == 4
 
 
-@pytest.mark.covers('S0-LemD25,26')
 def test_the_constant_of_lemma_d_26():
   """Of k equal coordinates: above delta, printed, and near 2 delta."""
   size, k, draws = 1024, 8, 20_480
@@ -205,7 +195,6 @@ def test_the_constant_of_lemma_d_26():
   assert at_most(share, 2 * delta, draws)
 
 
-@pytest.mark.covers('S0-B1..B8')
 def test_the_norms_of_gaussian_sketches_are_chi_squares():
   """By Laurent and Massart, and by the distribution itself."""
   spike, draws = np.eye(1, D)[0], 2048
@@ -220,7 +209,6 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
   assert stats.kstest(squares, stats.chi2(SIZE).cdf).pvalue > ALARM
 
 
-@pytest.mark.covers('S4-Rem3.4')
 @pytest.mark.parametrize('d', [D, 4 * D])
 def test_remark_3_4(d):
   """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d."""

@@ -14,7 +14,6 @@ import pytest
 D = 32
 
 
-@pytest.mark.covers('S2-Rem2')
 def test_remark_2_wants_one_over_mu_squared():
   # With e, as of Property 1, Delta is 1 + e at cols = d.
   printed = compressors.privix_variance(1000, 1000, form='printed')
@@ -36,7 +35,6 @@ def between(estimate, low, high):
   return low < mean - 6 * error and mean + 6 * error < high
 
 
-@pytest.mark.covers('S2-Def1', 'S2-Prop1')
 @pytest.mark.parametrize('rows', [1, 3, 4, 20])
 def test_property_1_is_loose_and_what_corrects_it_exact_for_one_row(rows):
   x, draws = sketched(rows, 8)
@@ -52,7 +50,6 @@ def test_property_1_is_loose_and_what_corrects_it_exact_for_one_row(rows):
   assert between(delta, 0, 1.1 * shared)
 
 
-@pytest.mark.covers('S2-Def3', 'S2-Lem1')
 def test_lemma_1_wants_its_scale():
   x, draws = sketched(1, 8)
   delta = 1 + compressors.privix_variance(D, 8)
@@ -70,7 +67,6 @@ def test_lemma_1_wants_its_scale():
     assert other > np.square(x - draws).sum(1).mean()
 
 
-@pytest.mark.covers('S2-Alg6')
 @pytest.mark.parametrize('combine', ['mean', 'median'])
 def test_assumption_7_is_of_a_linear_decoder(combine):
   """Catches a median that is taken for linear: its G_q is far from 0."""
@@ -92,7 +88,6 @@ def test_assumption_7_is_of_a_linear_decoder(combine):
   assert compressors.decoding_gap(x[0], x, form='printed') == 0
 
 
-@pytest.mark.covers('S2-Lem3', 'S2-Cor1, Rem4')
 @pytest.mark.parametrize('k', [1, 8, 31])
 def test_lemma_3_and_corollary_1_hold(k):
   """The induced compressor of the k largest values and a count sketch."""
@@ -137,7 +132,6 @@ def library(rows, cols, d, k, power, draws):
   return np.asarray(x, float), *(np.asarray(y, float) for y in measured)
 
 
-@pytest.mark.covers('S2-Lem2', 'S2-Cor1, Rem4')
 @pytest.mark.long
 def test_lemma_2_and_corollary_1_fail_of_a_row_that_finds_nothing():
   rows, cols, d = 1, 2, 16

@@ -29,7 +29,6 @@ def below(squares, bound, share):
   return share * bound < ends(squares, -1) < ends(squares, 1) < bound
 
 
-@pytest.mark.covers('S2-Thm5')
 @pytest.mark.parametrize('rows', [1, 3])
 @each_hashes
 def test_theorem_5_holds(hashes, rows):
@@ -45,7 +44,6 @@ def test_theorem_5_holds(hashes, rows):
   assert bound < (loss.smoothness * gap + run.variance) * SPEC['accuracy']
 
 
-@pytest.mark.covers('S2-Cor4,5')
 @pytest.mark.parametrize('omega', [0.0, 3.875])
 def test_corollaries_4_and_5_hold(omega):
   """The latter is local SGD, of which nothing is compressed."""
@@ -61,7 +59,6 @@ def test_corollaries_4_and_5_hold(omega):
   assert below(slopes(loss, x), bound, 0.2)
 
 
-@pytest.mark.covers('S2-Thm6, Cor6')
 @pytest.mark.parametrize('rows', [1, 3])
 @each_hashes
 def test_theorem_6_holds(hashes, rows):
@@ -76,7 +73,6 @@ def test_theorem_6_holds(hashes, rows):
   assert bound < (gap + run.variance / 0.4) * SPEC['accuracy']
 
 
-@pytest.mark.covers('S2-Thm7')
 def test_theorem_7_holds():
   """On a loss with a flat part, whose regularised form is what is run."""
   center = np.linspace(0, 1, D)
@@ -101,7 +97,6 @@ def diverges(values, bound):
   return np.quantile(values, 0.25) > 10 * bound
 
 
-@pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @pytest.mark.parametrize('plan', [plans.fedsketch, plans.fedsketchgate])
 def test_the_printed_step_diverges_with_shared_hashes(plan):
   """Catches a bound with the step of (16), as printed, that is taken as true.
@@ -134,7 +129,6 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
           bound(run, gap)
 
 
-@pytest.mark.covers('S2-Thm2 = Thm5-8')
 @each_hashes
 def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   """Its own equation (16) refuses them, and the run diverges."""
@@ -150,7 +144,6 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   assert diverges(slopes(loss, x), D)
 
 
-@pytest.mark.covers('S2-Thm2 = Thm5-8')
 def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   """By the hashes it asks for: f is phi / 2 |x|^2, as what regularises it."""
   eps, clients = 0.05, 32
@@ -167,7 +160,6 @@ def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   assert ends(loss.value(x[-1]) / 2, -1) > 5 * eps * float(loss.value(start))
 
 
-@pytest.mark.covers('S2-Thm3 = Thm9')
 def test_theorem_3_reaches_its_accuracy_in_the_library():
   """Clients are not alike."""
   eps, omega = 0.05, compressors.privix_variance(quadratics.D, 4)

@@ -22,7 +22,6 @@ def planned(plan, objective, **changes):
   return plan(objective, **SPEC | mu | changes)
 
 
-@pytest.mark.covers('S2-Thm2 = Thm5-8')
 @each_objective
 @each_hashes
 @pytest.mark.parametrize('clients', [1, 4, 37])
@@ -49,7 +48,6 @@ def promised(objective, run, gap=5.0, norm=3.0):
   return bound, gap + (run.variance + norm**2) / 2
 
 
-@pytest.mark.covers('S2-Thm3 = Thm9')
 @each_objective
 def test_fedsketchgate_is_fedsketch_with_shared_hashes(objective):
   run = planned(plans.fedsketchgate, objective)
@@ -65,7 +63,6 @@ def test_fedsketchgate_is_fedsketch_with_shared_hashes(objective):
   assert printed.local_steps == run.local_steps
 
 
-@pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @each_hashes
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_the_largest_step_meets_equation_16(form, hashes):
@@ -81,7 +78,6 @@ def test_the_largest_step_meets_equation_16(form, hashes):
     rates.nonconvex_bound(run, 1.0, form=form)
 
 
-@pytest.mark.covers('S2-Cor4,5')
 def test_the_speedup_is_linear():
   """Its leading term falls with the root of the gradients of all clients."""
   for k, tau, omega, gamma in (1, 1, 0.0, 1.0), (4, 5, 8.0, 4.0):
@@ -102,7 +98,6 @@ def rows_of(table):
   return {(row[0], row[1]): tuple(map(float, row[2:])) for row in rows}
 
 
-@pytest.mark.covers('S2-Cor2,3', 'S2-Tab1, Tab2', 'S2-6.4')
 def test_tables_have_the_plans():
   one = rows_of(tables.homogeneous_table(SETTING))
   two = rows_of(tables.heterogeneous_table(SETTING))
@@ -126,7 +121,6 @@ def test_tables_have_the_plans():
   assert sent == pytest.approx((floats, 25 * floats), rel=0.01)
 
 
-@pytest.mark.covers('S2-Cor2,3')
 @each_objective
 def test_a_sketch_saves_no_floats_for_a_given_accuracy(objective):
   """By the corrected theorems; by the printed ones it would."""
@@ -151,7 +145,6 @@ def one_round(run, rows=1, draws=3000):
   return loss, fedsketch_rounds.one_round(rng, loss, run, x, rows, 4)
 
 
-@pytest.mark.covers('S2-Lem4-6')
 @each_hashes
 def test_lemma_4_holds_and_is_met_by_one_row(hashes):
   """The printed form, omega / k, fails by a factor of 2 for shared hashes."""
@@ -171,7 +164,6 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
     assert printed == bound
 
 
-@pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_5_and_6_hold():
   run = ROUND
   loss, sample = one_round(run)
@@ -185,7 +177,6 @@ def test_lemmas_5_and_6_hold():
   assert ends(sample.drifts.max(1), 1) < bound < 3 * sample.drifts.max(1).mean()
 
 
-@pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   """At a maximum of the cosine what noise begins, the gradients go on with."""
   run = lemmas.Constants(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
@@ -204,7 +195,6 @@ def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
     assert ends(draws, -1) > bound(run, squares, form='printed')
 
 
-@pytest.mark.covers('S2-Asm2-5')
 def test_constants_are_between_what_is_known():
   # A chi-square of 96,000 degrees is within 10 %: 22 standard deviations.
   loss, rng = quadratic(FLAT), np.random.default_rng(0)

@@ -53,7 +53,6 @@ def allows(pairs, a, b, p):
   return e <= (b * r2 + a * mixed) * (1 + 1e-9)
 
 
-@pytest.mark.covers('S0-7.4=J4+J5')
 def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   """J constant: beta = theta2. Printed b and theta are violated at once."""
   matrix, at = draw(0, (4, 7), (7,))
@@ -77,7 +76,6 @@ def test_constants_of_a_linear_gradient_and_those_that_are_printed():
   assert measured[1] > high
 
 
-@pytest.mark.covers('S0-7.6=M3', 'S0-7.7=M4, M1, M2')
 @pytest.mark.parametrize('seed', range(3))
 def test_constants_of_a_sketched_nonlinear_gradient(seed):
   inner, sketch, at = draw(seed, (6, 9), (3, 6), (9,))
@@ -99,7 +97,6 @@ def test_constants_of_a_sketched_nonlinear_gradient(seed):
   assert not allows(pairs, 0, b * 1e-3, p).all()
 
 
-@pytest.mark.covers('S0-7.5=L1', 'S0-7.8')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_the_attack_theorem_never_meets_its_own_constants(form):
   """Theorem 7.5 after 7.4, and after 7.6 and 7.7: 0 of 20 000 draws."""
@@ -162,7 +159,6 @@ def descend(f, start, step, count):
   return np.array([f.value(x)[0] for x in points]), np.concatenate(points)
 
 
-@pytest.mark.covers('S0-7.5=L1', 'S0-7.8[True]')
 @pytest.mark.parametrize('sketched', [False, True])
 def test_both_rates_hold_for_a_linear_gradient(sketched):
   """a = 0 and b = the largest eigenvalue, measured; L falls, x goes astray."""
@@ -189,7 +185,6 @@ def test_both_rates_hold_for_a_linear_gradient(sketched):
   assert np.linalg.norm(points[-1] - at) > 0.3 * np.linalg.norm(start - at)
 
 
-@pytest.mark.covers('S0-7.5=L1')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_linear_decrease_holds_where_its_margin_is_met(form):
   """p = 1/2: x + sin(x) / 20 bends by at most r / 10. p = 0: a parabola."""
@@ -227,7 +222,6 @@ def rippled(size, count):
   return conditions.at(f, np.concatenate([x, y]), np.concatenate([y, x]))
 
 
-@pytest.mark.covers('S0-K2', 'S0-K3')
 @pytest.mark.parametrize('p', [0.3, 0.5])
 @pytest.mark.parametrize(
   ('ripples', 'alpha', 'c', 'convex'),

@@ -38,7 +38,6 @@ def along_axes():
   return conditions.at(conditions.quadratic(np.diag([1.0, 4.0, 9.0])), x, y)
 
 
-@pytest.mark.covers('S0-I2,I3', 'S0-Def7.3/I6', 'S0-K1')
 def test_the_constants_of_a_quadratic():
   """b = 9, d = 1, theta from 2 to 6, and 18 of the gradient."""
   pairs = along_axes()
@@ -48,7 +47,6 @@ def test_the_constants_of_a_quadratic():
   assert conditions.semi_lipschitz_gradient(pairs) == pytest.approx(18)
 
 
-@pytest.mark.covers('S0-Def7.2/I4', 'S0-I5', 'S0-I8, I9')
 @pytest.mark.parametrize('alpha', [0.0, 0.3, 2.0])
 @pytest.mark.parametrize('p', [0.3, 1.0])
 def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
@@ -134,7 +132,6 @@ ROWS = {
 AS_PRINTED = '3', '4', '6', '9', '15', '16'
 
 
-@pytest.mark.covers('S0-Tab2')
 @pytest.mark.parametrize('row', ROWS)
 def test_crosses_of_table_2(row):
   f, printed, violated = ROWS[row]

@@ -17,7 +17,6 @@ def gaussian_sigma(eps, sensitivity=1.0):
   )
 
 
-@pytest.mark.covers('S0-H6, H7', 'S1-Def2')
 @pytest.mark.parametrize(
   ('eps', 'ratio'), [(0.1, 1.58), (1, 1.30), (5, 1.09), (8, 1.009)]
 )
@@ -28,14 +27,12 @@ def test_the_gaussian_lemma_is_loose(eps, ratio):
   assert gaussian_sigma(eps, sensitivity=3.0) == pytest.approx(3 * sigma)
 
 
-@pytest.mark.covers('S0-H6, H7')
 def test_the_gaussian_lemma_fails_at_a_large_epsilon():
   true = lambda eps: gaussian.delta_at(1 / gaussian_sigma(eps), eps)
   assert true(8.41) < 1e-5 < true(8.43)
   assert [true(10), true(20)] == pytest.approx([2.3e-5, 1.5e-3], rel=0.03)
 
 
-@pytest.mark.covers('S0-H3')
 @pytest.mark.parametrize('eps', [0.01, 0.3, 1.0])
 @pytest.mark.parametrize('k', [1, 100, 5000])
 def test_composition_bounds_hold_and_are_ordered(eps, k):
@@ -47,7 +44,6 @@ def test_composition_bounds_hold_and_are_ordered(eps, k):
   assert accounting.gaussian_epsilon(z, delta, k) < tight < loose
 
 
-@pytest.mark.covers('S0-H4')
 def test_amplification():
   tight = bounds.subsample_amplification(1.0, 1e-5, 0.2)
   assert tight == pytest.approx((0.2953, 2e-6), abs=1e-4)
@@ -57,7 +53,6 @@ def test_amplification():
   assert bounds.subsample_amplification(1.0, 1e-5, 1.0) == (1.0, 1e-5)
 
 
-@pytest.mark.covers('S1-Thm1')
 @pytest.mark.parametrize(
   ('setting', 'constant'),
   [((5.0, 1e-6, 1.0, 500), 1.738), ((5.0, 1e-5, 0.2, 100), 2.186)],
@@ -79,7 +74,6 @@ def heuristic(**fields):
   return bounds.count_sketch_heuristic_epsilon(**defaults | fields)
 
 
-@pytest.mark.covers('S2-Def2, Asm1, Thm1')
 @pytest.mark.parametrize(('dimension', 'most'), [(10**6, 14), (10**7, 42)])
 def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
   with pytest.warns(UserWarning, match='NOT differential privacy'):
@@ -92,7 +86,6 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
     heuristic(cols=1000)
 
 
-@pytest.mark.covers('S2-Def2, Asm1, Thm1')
 @pytest.mark.filterwarnings('ignore:This is NOT differential')
 def test_theorem_1_fails_of_two_given_inputs():
   """Catches an epsilon for a sketch: under every key it tells 0 from e_1."""

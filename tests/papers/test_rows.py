@@ -1,11 +1,12 @@
 """The rows of the papers are complete, and no verdict is without evidence."""
 
 import ast
+import itertools
 import pathlib
 import re
 
 from papers import catalog, recompute
-from papers.common import inventory, results, statements, verdicts
+from papers.common import inventory, results, statements, symbols, verdicts
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -68,8 +69,35 @@ def test_every_statement_and_claim_belongs_to_a_row():
     for row in EVERY
     for study, claim in inventory.claims(row.claims + row.against, STORED)
   }
+  apart = [name for paper in ROWS for name in inventory.read(paper).own]
+  ours = {(study, c['text']) for study, c in inventory.claims(apart, STORED)}
+  assert not ours & used
   own = [r for r in STORED if re.match(r'S\d-', r['name'])]
-  assert {(r['name'], c['text']) for r in own for c in r['claims']} <= used
+  assert {(r['name'], c['text']) for r in own for c in r['claims']} <= (
+    used | ours
+  )
+
+
+@pytest.mark.parametrize('paper', ROWS)
+def test_the_readme_of_a_paper_has_its_studies(paper):
+  """Catches a study that is new, renamed or gone, and a count of statements."""
+  folder = ROOT / 'papers' / inventory.FOLDERS[paper]
+  text = (folder / 'README.md').read_text(encoding='utf-8')
+  (arxiv,) = {*re.findall(r'arXiv:([\d.]+)', text)}
+  own = {s.name for s in catalog.STUDIES.values() if arxiv in s.source}
+  assert {*re.findall(r'fl-sketch reproduce ([\w-]+)', text)} == own
+  labelled = [s.id[:2] for s in statements.statements()]
+  count = re.search(r'has (\d+) as functions', text)
+  assert count is not None
+  assert int(count[1]) == labelled.count(paper)
+
+
+def test_symbols_are_of_arguments_that_there_are():
+  """Catches a symbol of a renamed argument, which the catalog would lose."""
+  for paper, known in symbols.SYMBOLS.items():
+    own = [s for s in statements.statements() if s.id.startswith(paper)]
+    used = itertools.chain(*(symbols.names(s.function) for s in own))
+    assert known.keys() <= {*used}
 
 
 def test_the_tests_of_rows_are_there():

@@ -39,7 +39,6 @@ def setting(function, **changes):
   return {k: values[k] for k in names if k in values}
 
 
-@pytest.mark.covers('S0-Thm5.3=F7')
 @pytest.mark.parametrize('theorem', LARGEST)
 def test_the_largest_steps_and_no_larger_ones_are_taken(theorem):
   """Catches a step of another theorem, and a bound that takes any step."""
@@ -51,7 +50,6 @@ def test_the_largest_steps_and_no_larger_ones_are_taken(theorem):
       bound(9, **setting(bound, client_lr=1.01 * largest))
 
 
-@pytest.mark.covers('S0-Tab1')
 @pytest.mark.parametrize('d', [64, 100])
 def test_alpha_is_that_of_the_operators(d):
   operators = {
@@ -72,7 +70,6 @@ def test_alpha_is_that_of_the_operators(d):
     assert exact < printed < 4 * exact
 
 
-@pytest.mark.covers('S0-Asm3.1')
 def test_constants_of_quadratics():
   rng = np.random.default_rng(0)
   factors = rng.standard_normal((3, 4, 4))
@@ -105,7 +102,6 @@ def watched(operator, index):
   return problem, client_lr, run, averages, problem.value(averages.model)
 
 
-@pytest.mark.covers('S0-LemF3', 'S0-LemF4', 'S0-LemF5')
 @operators
 def test_lemmas_hold_in_every_step(operator):
   """And are met to a hundredth, so that none of them is loose."""
@@ -149,7 +145,6 @@ def excess(operator, index, alpha):
   return after / bound - 1
 
 
-@pytest.mark.covers('S0-LemF6')
 @operators
 def test_recursion_holds_in_expectation(operator):
   """Within a round in every step; and not without what sketching adds."""
@@ -163,7 +158,6 @@ def test_recursion_holds_in_expectation(operator):
   assert mean > error
 
 
-@pytest.mark.covers('S0-DefF1, LemF2')
 @operators
 def test_updates_are_unified(operator):
   """Lemma F.2, and not with the operator of the round that follows."""
@@ -186,7 +180,6 @@ def test_updates_are_unified(operator):
 STEPS_OF = {'gaussian': 3, 'count_sketch': 1, 'srht': 3, 'block_cyclic': 2}
 
 
-@pytest.mark.covers('S0-DefF1, LemF2')
 @cases.by_name(STEPS_OF, {*STEPS_OF} - {'gaussian'}, 'operator')
 def test_trajectories_are_those_of_the_algorithm(operator):
   local_steps, op = STEPS_OF[operator], OPERATORS[operator]

@@ -70,10 +70,6 @@ def ratios(identity, operator):
   return np.stack(parts, 1)
 
 
-@pytest.mark.covers(
-  'S0-E1[S0-E1]', 'S0-E2[S0-E2]', 'S0-E3[S0-E3]', 'S0-Thm5.3=F7[S0-Thm5.3]',
-  'S0-Thm5.1=F9[S0-Thm5.1]', 'S0-G1, G2[S0-G2]',
-)  # fmt: skip
 @operators
 @pytest.mark.parametrize('identity', BOUNDS)
 def test_bounds_hold(identity, operator):
@@ -82,7 +78,6 @@ def test_bounds_hold(identity, operator):
   assert (above < 1).all()
 
 
-@pytest.mark.covers('S0-E1')
 @operators
 def test_e1_is_attained(operator):
   """By equal curvatures: it is an equality, and so is Theorem 4.2."""
@@ -98,7 +93,6 @@ def test_e1_is_attained(operator):
     assert error[t] < 1.5 * bound
 
 
-@pytest.mark.covers('S0-RemE4')
 def test_rounds_grow_as_remark_e_4_says():
   """To 0.1, 0.01, 0.001 of the first gap: by 1 to 1.2 times 1 + alpha."""
   problem = problems.ALIKE
@@ -121,7 +115,6 @@ def label_of(identity):
   return labels.get('corrected', labels['printed'])
 
 
-@pytest.mark.covers('S0-Thm5.1=F9')
 @pytest.mark.parametrize('identity', [k for k in BOUNDS if k != 'S0-E1'])
 def test_labels_say_what_is_measured(identity):
   """Loose is what ends a hundred times above every run."""
@@ -129,7 +122,6 @@ def test_labels_say_what_is_measured(identity):
   assert label_of(identity) == ('loose' if ends < LOOSE else 'holds')
 
 
-@pytest.mark.covers('S0-G1, G2')
 @operators
 @pytest.mark.parametrize('local_steps', [1, 4])
 def test_printed_nonconvex_bounds_are_violated(operator, local_steps):
@@ -152,7 +144,6 @@ def test_printed_nonconvex_bounds_are_violated(operator, local_steps):
   assert fall[0] - fall[1] > 0.01 * promised > promised
 
 
-@pytest.mark.covers('S0-G1, G2')
 @operators
 def test_corrected_nonconvex_step_holds(operator):
   this = player(operator)
@@ -168,7 +159,6 @@ def test_corrected_nonconvex_step_holds(operator):
     assert (mean + error < 0).all()
 
 
-@pytest.mark.covers('S0-LinRate')
 def test_rate_is_linear_where_clients_are_alike():
   """And with local steps that alone: unlike clients come to a halt."""
   this = player('srht')

@@ -21,7 +21,6 @@ AMS = functools.partial(lemmas.alpha, 'ams', 64)
 TARGETS = [10.0**-k for k in range(7)]
 
 
-@pytest.mark.covers('S0-Cor5.4=F8')
 @pytest.mark.parametrize('problem', [ALIKE, UNLIKE], ids=['alike', 'unlike'])
 @pytest.mark.parametrize('target', [1.0, 1e-2, 1e-5])
 def test_plans_split_the_target(problem, target):
@@ -43,7 +42,6 @@ def test_plans_split_the_target(problem, target):
     assert plan.floats == 10 * 4 * plan.rounds
 
 
-@pytest.mark.covers('S0-Cor5.2=F10')
 def test_printed_threshold_is_half_of_the_true_one():
   """Trap T16: in between, its larger step misses the target."""
   alpha = {'alpha': AMS(4)}
@@ -62,7 +60,6 @@ def test_printed_threshold_is_half_of_the_true_one():
     assert [reached(edge * x, form) for x in (0.4, 0.6, 0.9, 1.1)] == parts
 
 
-@pytest.mark.covers('S0-Cor5.4=F8', 'S0-Cor5.2=F10')
 def test_plans_are_of_the_order_of_the_corollaries():
   """Tables of one number and one local step, at all accuracies."""
   for problem in (ALIKE, UNLIKE):
@@ -80,7 +77,6 @@ def test_plans_are_of_the_order_of_the_corollaries():
       assert low < min(ratios) < max(ratios) < high
 
 
-@pytest.mark.covers('S0-KMR19')
 def test_sketching_saves_a_factor_d_only_where_clients_differ():
   ours = communication.convex_floats
   theirs = communication.local_gradient_descent_floats
@@ -91,7 +87,6 @@ def test_sketching_saves_a_factor_d_only_where_clients_differ():
   assert theirs(1e-9, UNLIKE) / ours(1e-9, UNLIKE) == pytest.approx(64)
 
 
-@pytest.mark.covers('S0-LinRate')
 def test_rate_is_linear_down_to_its_target():
   """Floats over the logarithm are constant above it, and grow below."""
   edge = communication.linear_down_to(UNLIKE)
@@ -112,7 +107,6 @@ def delta_of(epsilon_hat, steps, epsilon):
   return float((chance * np.maximum(-np.expm1(epsilon - loss), 0)).sum())
 
 
-@pytest.mark.covers('S0-6.1=H9', 'S0-6.2=H11')
 @pytest.mark.parametrize('constant', [1, 3])
 def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   """Steps of epsilon 0.09 < 1 / sqrt(K), and 10^-12 more than they need."""
@@ -128,7 +122,6 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
 
 
-@pytest.mark.covers('S0-H8')
 @pytest.mark.parametrize('batch', [1, 4])
 def test_lemma_h_8_bounds_no_sensitivity(batch):
   """Catches a norm for a sensitivity: what one clipped sample moves at most."""

@@ -92,16 +92,6 @@ def test_facts_c_4_and_c_5():
   assert (x**2 / 2 + f(x) <= (x + slope) ** 2 / 2).all()
 
 
-def test_equal_curvatures_cost_more_with_a_sketch():
-  """Without one, a single round of d = 128 numbers suffices in S0-X3."""
-  total = [int(b) * np.array(t) for b, t in SEEDS['S0-X3']['rounds'].items()]
-  ratios = np.array(total) / 128
-  assert ratios.mean(1) == pytest.approx([4.55, 4.28, 3.53], abs=0.01)
-  claim = verdicts.of_seeds('', ratios, '>=', 1)
-  assert claim.met
-  assert claim.p < 1e-10
-
-
 def test_one_local_step_needs_no_sigma():
   """Less than Corollary 5.4 and Khaled et al., with or without a sketch."""
   problem = plans.Problem(64, 10, 2.0, 3.0, 5.0)

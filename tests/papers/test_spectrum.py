@@ -67,7 +67,6 @@ def test_products_over_masked_batches_are_those_of_the_dense_hessian():
   np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
 
 
-@pytest.mark.covers('S0-Asm3.1')
 def test_few_steps_find_the_ends_and_know_how_far_they_are():
   args = symmetric(WIDE)
   values, errors = spectrum.slq(*args, KEY, steps=8).top(8)
@@ -103,7 +102,6 @@ def test_reorthogonalised_steps_leave_no_ghosts():
   assert interlaces(slq(eigenvalues, 40, 1).nodes[0], eigenvalues)
 
 
-@pytest.mark.covers('S4-Fig5')
 @pytest.mark.parametrize('power', [1, 2, 3])
 def test_moments_agree_with_the_truth(power):
   """Student's t of 64 probes; 3 comparisons at 1e-7 each."""
@@ -116,7 +114,6 @@ def test_moments_agree_with_the_truth(power):
     assert 0.3 * expected < lanczos.error < 3 * expected
 
 
-@pytest.mark.covers('S4-Asm4, Def3.1')
 def test_intrinsic_dimensions():
   assert slq(np.full(D, 2.0)).intrinsic_dimension == pytest.approx(D)
   signs = np.repeat([-3.0, 3.0], D // 2)
@@ -128,7 +125,6 @@ def test_intrinsic_dimensions():
   assert abs(estimate.intrinsic_dimension - geometric.sum()) < bound * error
 
 
-@pytest.mark.covers('S4-Fig4')
 def test_an_exact_power_law_is_found():
   values = 3 * np.arange(1.0, 51) ** -0.8
   law = spectrum.power_law(np.random.default_rng(0).permutation(values))
@@ -157,7 +153,6 @@ def watched(tmp_path_factory):
   return folder, run(folder)
 
 
-@pytest.mark.covers('S4-Fig5')
 def test_every_other_round_has_its_spectrum(watched):
   folder, rows = watched
   assert [row['round'] for row in rows] == [0, 2, 4]

@@ -1,7 +1,6 @@
 """Studies at the scale of their stored results, on made-up runs."""
 
 import dataclasses
-import math
 import types
 import zlib
 
@@ -41,9 +40,15 @@ CACHED = {
   'song/communication': lambda fields: [
     [256 / b] * fields['runs'] for b in fields['sizes']
   ],
-  'das/quadratics': lambda fields: {
-    name: np.ones((math.prod(map(len, fields['sweep'].values())), 50))
-    for name in ('excess', 'snr')
+  **dict.fromkeys(
+    ('das/excess', 'das/signal'),
+    lambda fields: np.random.default_rng(0).random(
+      [*map(len, fields['sweep'].values()), 51]
+    ),
+  ),
+  'das/remark': lambda fields: {
+    name: {'at': [320.0, 0.04], 'loss': [1.0, 1.0]}
+    for name in ('normalise', 'clip', 'clip, largest C')
   },
   'das/floors': lambda fields: [[0.1] * len(fields['values'])] * 2,
   'das/trajectories': lambda fields: [

@@ -16,7 +16,6 @@ def gaussians(seed, count, shift=1.0):
   return rng.normal(shift, 1, count), rng.normal(0, 1, count)
 
 
-@pytest.mark.covers('S0-H1')
 @pytest.mark.parametrize(('shift', 'delta'), [(0.5, 0.01), (2.0, 0.1)])
 def test_a_bound_is_below_the_epsilon_of_gaussians_and_near_it(shift, delta):
   exact = gaussian.epsilon_at(shift, delta)

@@ -51,7 +51,6 @@ def with_row(rows, i, row):
   return out
 
 
-@pytest.mark.covers('S0-H6, H7')
 @EACH_BOUND
 def test_one_row_moves_a_sum_by_at_most_c_and_by_no_less(bound):
   """Catches a sensitivity above the bound, and weights that count."""

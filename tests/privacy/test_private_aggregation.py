@@ -40,7 +40,6 @@ def test_one_client_moves_each_release_by_at_most_its_share(name):
 
 
 @pytest.mark.representatives('dp_fedavg')
-@pytest.mark.covers('S0-Alg2b')
 @private.each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
   """And every release is of its own, in each round and under each secret."""

@@ -57,11 +57,6 @@ ROWS = [
 
 
 @pytest.mark.representatives('dp_fedavg central {}')
-@pytest.mark.covers(
-  'S0-Alg2 = Alg3[private_iterative_sketching]',
-  'S1-Alg3[dp_fedavg central {}]',
-  'S1-Clow[dp_normfedavg]',
-)  # fmt: skip
 @pytest.mark.parametrize(('made', 'want'), ROWS)
 def test_without_noise_and_bound_it_is_the_other_algorithm(made, want):
   """Where all that are expected take part."""

@@ -46,7 +46,6 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
   np.testing.assert_allclose(result, want, rtol=1e-14)
 
 
-@pytest.mark.covers('S2-Eq1')
 @pytest.mark.parametrize('clients_per_step', [1, 2, 3, None])
 def test_the_lane_loop_sums_what_uplink_would(clients_per_step):
   x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
@@ -155,7 +154,6 @@ class Reference:
     }
 
 
-@pytest.mark.covers('S0-w0')
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.sampled_from([0, 50]), st.lists(ROUND, max_size=6))
 def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense(

@@ -132,7 +132,6 @@ def test_a_mean_of_an_exchange_is_taken_once(count):
     jax.eval_shape(step, *args)
 
 
-@pytest.mark.covers('S0-Thm4.2')
 def test_hashes_are_fresh_every_round_unless_of_the_run():
   op = sketches.block_cyclic(4)
   k = [keys.round_keys(cases.KEY, r) for r in range(2)]

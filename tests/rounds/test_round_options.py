@@ -102,7 +102,6 @@ CODED = [
 NAMES = dict.fromkeys([*cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi', *CODED])
 
 
-@pytest.mark.covers('S0-w0', 'S4-Alg1')
 @cases.law(NAMES, fast=['fedkseed'])
 def test_a_client_that_was_away_replays_what_it_missed(case):
   """Bit for bit through the server's program; within 1e-6 of whole rounds."""

@@ -48,16 +48,6 @@ def twin(case, cohorts):
   return registry[case.name](case.hp, start, cohorts, KEY, **options)
 
 
-@pytest.mark.covers(
-  'S0-Alg1[iterative_sketching]', 'S0-ext[iterative_sketching_momentum]',
-  'S1-Alg1[dp_fedavg]', 'S1-Alg2[dp_normfedavg]', 'S1-Alg3[fedavg]',
-  'S2-Alg5[fedsketch_privix, heaprix_exact, heaprix_literal]',
-  'S2-Alg6[fedsketchgate, fedsketchgate_printed]',
-  'S2-Base[fedsgd, sketched_sgd, sketched_sgd_momentum]',
-  'S4-Alg1[safl_amsgrad]', 'S4-Alg2[safl_amsgrad, safl_adam]',
-  'S4-Base[fetchsgd, marina, cocktail_sgd, cd_adam, onebit_adam]',
-  'S4-AppD[safl_cosine]', 'S4-Layer[safl_layerwise]',
-)  # fmt: skip
 @cases.each_case
 def test_agrees_with_its_numpy_twin(case):
   """Five rounds, of which all but the decentralised ones miss clients."""
@@ -78,10 +68,6 @@ def test_the_mesh_and_chunks_of_lanes_are_invisible(case):
   chex.assert_trees_all_close(cases.play(case.make), chunks, atol=1e-5)
 
 
-@pytest.mark.covers(
-  'S0-Alg1[iterative_sketching]', 'S2-Alg5[heaprix_exact]',
-  'S2-Rem5,6[fedsketch_privix]', 'S4-Alg1[safl_amsgrad]',
-)  # fmt: skip
 @cases.each_case
 def test_bytes_are_those_counted_by_hand(case):
   """Catches a bill of what is sent in other rounds, in each of five rounds."""

@@ -57,7 +57,6 @@ def test_uplinks_of_a_round_count_all():
   assert both.statement.epsilon == pytest.approx(exact)
 
 
-@pytest.mark.covers('S1-Thm1')
 def test_the_program_prints_and_leaves_its_files(tmp_path):
   flags = '--config=das_quadratics:quick', f'--workdir={tmp_path}'
   done = harness.command('account', *flags)

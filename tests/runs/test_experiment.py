@@ -24,7 +24,6 @@ def config_of(name, variant):
 # A comparison sweeps its rates, of which the first one alone diverges.
 @pytest.mark.nightly
 @pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
-@pytest.mark.covers('S1-Sec6')
 @cases.by_name(CONFIGS, SLOW)
 def test_every_config_plays_its_quick_variant(name, tmp_path):
   fields = config_of(name, 'quick')
@@ -97,7 +96,6 @@ def test_common_mistakes_are_named(fields, name):
     runs.build(SMALL | fields)
 
 
-@pytest.mark.covers('S0-Eq1', 'S2-Eq1')
 def test_weights_by_samples():
   fields = {'partition': 'size_skew', 'weights': 'samples', 'cohort': 6}
   exp = runs.build(SMALL | fields)

@@ -71,7 +71,6 @@ def twin_mix(key, x, k, exact):
   return out
 
 
-@pytest.mark.covers('S2-Alg3')
 def test_heavymix_is_its_twin():
   """More than k are heavy, and less, and k is all."""
   for key, k in zip(jax.random.split(KEY, 3), (20, 20, 64), strict=True):
@@ -84,7 +83,6 @@ def test_heavymix_is_its_twin():
       np.testing.assert_allclose(vector(out[exact]), want, rtol=1e-6)
 
 
-@pytest.mark.covers('S2-Alg4')
 def test_heaprix_is_its_twin():
   x = vector(TREE)
   draw = functools.partial(estimators.heaprix, OP, KEY, TREE, 20)
@@ -100,7 +98,6 @@ def test_heaprix_is_its_twin():
     np.testing.assert_allclose(got, y1 + y2, atol=1e-5)
 
 
-@pytest.mark.covers('S2-Alg3')
 def test_fill_is_uniform_on_the_complement():
   # Five places times 47 coordinates within 7 standard errors: 2e-7 to miss one,
   # by Bernstein's inequality.
@@ -154,7 +151,6 @@ BOUNDS = {
 
 @pytest.mark.nightly  # the twins are fast
 @pytest.mark.xdist_group('ratios')  # which share the program of `measured`
-@pytest.mark.covers('S2-Lem2', 'S2-Alg4')
 @pytest.mark.parametrize(('fn', 'name', 'exact'), BOUNDS)
 def test_ratios_are_those_documented(fn, name, exact):
   """Catches a contraction that is none, and a bias that is not documented."""
@@ -165,7 +161,6 @@ def test_ratios_are_those_documented(fn, name, exact):
 
 
 @pytest.mark.nightly
-@pytest.mark.covers('S2-Cor1, Rem4')
 def test_fresh_heaprix_is_unbiased():
   # 2 x 64 coordinates within 6 standard errors: 3e-7 to miss one.
   def fresh(key, x):
@@ -179,7 +174,6 @@ def test_fresh_heaprix_is_unbiased():
     assert (np.abs(mean - x) < 6 * error + 1e-6).all()
 
 
-@pytest.mark.covers('S2-Alg3')
 def test_norm_has_its_law():
   # Two moments of a vector within 6 standard errors: 4e-9 to miss one.
   def norms(key, x):

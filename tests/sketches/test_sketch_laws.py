@@ -29,7 +29,6 @@ def estimates(name, x, draws, seed=1):
   return np.float64(operators.lanes(name, keys, np.tile(x, (draws, 1)))[1])
 
 
-@pytest.mark.covers('S0-Alg1-lin', 'S0-Thm4.2', 'S4-Prop1-3')
 @operators.each_structure
 def test_linear(name):
   x, y = (vector(normal_like(seed, TREE)) for seed in (2, 3))
@@ -51,10 +50,6 @@ def test_desketch_is_the_adjoint(name):
     np.testing.assert_allclose(read, want, atol=1e-4)
 
 
-@pytest.mark.covers(
-  'S0-D3[srht]', 'S0-Thm4.2', 'S0-Tab1', 'S0-LemD11', 'S2-Prop1[median]',
-  'S4-Prop1-3',
-)  # fmt: skip
 @operators.each_structure
 @pytest.mark.parametrize(('d', 'draws'), [
   (64, FEW),
@@ -84,7 +79,6 @@ def test_moments(name, d, draws):
   assert 5 * error <= 0.02 * (MANY / draws) ** 0.5 * alpha
 
 
-@pytest.mark.covers('S0-Def4.1/D9', 'S0-LemD16, RemD17[sampling]')
 @operators.each_linear_structure
 def test_coordinate_wise_constant(name):
   """Catches a bound that is too small or from afar, or another variance."""

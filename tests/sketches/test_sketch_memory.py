@@ -50,7 +50,6 @@ SIZES = {
 
 
 @pytest.mark.representatives('block_cyclic')
-@pytest.mark.covers('S0-D3[srht]', 'S0-D4[gaussian, ams]')
 @pytest.mark.parametrize('name', SIZES)
 def test_extra_memory(name):
   """Catches a sketch that holds its matrix, or another copy of the input."""

@@ -13,7 +13,6 @@ import pytest
 from refusals import counts_below_one, refused
 
 
-@pytest.mark.covers('S2-Alg2')
 def test_network_finds_the_middle():
   """By the 0-1 principle: whatever sorts all bits sorts all numbers."""
   for n in range(1, 11):
@@ -26,7 +25,6 @@ def test_network_finds_the_middle():
       np.testing.assert_array_equal(wires[middle], ones >= n - middle)
 
 
-@pytest.mark.covers('S2-Alg2')
 @pytest.mark.parametrize('n', [1, 20, primitives.MAX_NETWORK + 1])
 def test_median_is_numpys(n):
   x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
@@ -34,7 +32,6 @@ def test_median_is_numpys(n):
   np.testing.assert_allclose(got, np.median(x, 0), rtol=1e-6)
 
 
-@pytest.mark.covers('S0-D1')
 def test_products_modulo_the_prime_never_wrap():
   prime, rng = int(hashing.PRIME), np.random.default_rng(0)
   edges = [0, 1, 2, 2**15, 2**16 - 1, 2**16, 2**30, prime - 2, prime - 1]
@@ -58,7 +55,6 @@ def words_of(counters, k, draws):
   return np.asarray(jax.jit(jax.vmap(one))(keys)).astype(np.int64)
 
 
-@pytest.mark.covers('S0-D1', 'S0-D5')
 def test_two_words_are_independent():
   # 49 cells within 6 standard errors: 1e-7 to miss one.
   words = words_of((3, 2**31 - 2), 2, 40_000) % 7
@@ -69,7 +65,6 @@ def test_two_words_are_independent():
   assert np.abs(counts - len(words) * p).max() < 6 * error
 
 
-@pytest.mark.covers('S0-D1')
 def test_four_words_have_independent_signs():
   # 31 x 15 products of signs within 6.5 standard errors: 4e-8 to miss one.
   words = words_of((0, 1, 2, 3), 4, 40_000)
@@ -81,7 +76,6 @@ def test_four_words_have_independent_signs():
       assert np.abs(mean).max() < 6.5 / np.sqrt(len(words))
 
 
-@pytest.mark.covers('S0-D3')
 @pytest.mark.parametrize('bits', [0, 1, 9])
 def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
   monkeypatch.setattr(hadamard, 'CACHED', 16)

@@ -18,10 +18,6 @@ def there_and_back(op, x):
 
 
 @pytest.mark.smoke
-@pytest.mark.covers(
-  'S0-D2[gaussian]', 'S0-D3[srht]', 'S0-D4[ams]', 'S0-D6[embedding_1]',
-  'S0-D7[embedding_2]', 'S0-D8[sampling]',
-)  # fmt: skip
 @operators.each
 def test_matrix_is_its_twin(name):
   """What the laws of an operator measure is what its formula says."""
@@ -57,7 +53,6 @@ TWINS = {
 
 
 @pytest.mark.representatives('median', 'cyclic 2', 'srft', 'blocks')
-@pytest.mark.covers('S0-D5', 'S2-Alg1[median]', 'S2-Alg2[median]')
 @pytest.mark.parametrize('name', TWINS)
 def test_other_sizes_are_their_twins(name):
   """Short blocks, padding, odd lengths, and more signs than a word has.

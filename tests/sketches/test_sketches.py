@@ -69,7 +69,6 @@ def test_equal_keys_equal_operators(name):
     assert np.abs(table - different).max() > 0.1
 
 
-@pytest.mark.covers('S4-Rem3.1')
 @operators.each_structure
 def test_one_hash_for_the_whole_cohort(name):
   """Under `vmap` the hashes are computed once, and never by `jax.random`."""

@@ -38,7 +38,6 @@ MOMENTS = [f'second moment, {vector}' for vector in VECTORS]
 
 
 @pytest.mark.representatives('gaussian')
-@pytest.mark.covers('S0-Def4.1/D9', 'S2-Def1', 'S0-Tab1')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_true_properties_hold(name):
   """Catches a false alarm, and an interval that misses the exact constant."""
@@ -57,7 +56,6 @@ def test_true_properties_hold(name):
   assert ('desketch is adjoint' in rows) is (name != 'median')
 
 
-@pytest.mark.covers('S0-Def4.1/D9')
 def test_a_false_property_fails_its_row():
   """Catches a verdict that nothing fails."""
   gaussian, stating = OPERATORS['gaussian'], operators.stating

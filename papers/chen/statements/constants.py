@@ -108,9 +108,7 @@ def distortion(
   return log**1.5 / math.sqrt(run.size)
 
 
-@statement(
-  'S4-Lem3.4', 'Lemma 3.4 = B.2 = C.2', printed='wrong', corrected='holds'
-)
+@statement('S4-Lem3.4', 'Lemma 3.4 = B.2', printed='wrong', corrected='holds')
 def projection(
   run: Constants,
   gradient_bound: NonNegative,

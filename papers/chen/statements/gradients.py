@@ -45,9 +45,9 @@ def local_gradient(
 ) -> float:
   """Bounds ||grad L^c|| at all K local points, from L^c at their start.
 
-  s + sqrt(s^2 + 4 L loss + D^2) with s = D sqrt(2 log(2 / delta)), where the
-  noise of no gradient is longer than D, for eta <= 1 / (2 L sqrt(K)). It fails
-  with probability K delta; of the clients' mean norm, with C K delta.
+  s + sqrt(s^2 + 4 L loss + Delta^2) with s = Delta sqrt(2 log(2 / delta)). The
+  noise of no gradient is longer than Delta, and eta <= 1 / (2 L sqrt(K)). It
+  fails with probability K delta; of the clients' mean norm, with C K delta.
 
   >>> number = {'smoothness': 2.0, 'client_lr': 0.1, 'local_steps': 4}
   >>> local_gradient(0.5, noise_bound=0.0, delta=0.1, **number)

@@ -1,6 +1,6 @@
 """Iterative sketching on problems whose constants are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 import inspect
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from ...common import workspace
 from ..statements import convergence as song
 
 _CLIENTS, _D, _B = 4, 32, 8
@@ -35,6 +34,7 @@ class Problem(NamedTuple):
   value: Callable[[np.ndarray], np.ndarray]  # f64[..., d] -> f - f*
   start: np.ndarray
   constants: dict[str, float]
+  slopes: Callable | None = None  # f64[..., d] -> |grad f|^2, if not convex
 
 
 class Case(NamedTuple):
@@ -113,6 +113,29 @@ def logistic() -> Problem:
   )
 
 
+def bumps() -> Problem:
+  """Returns x^2 / (1 + x^2) of each coordinate's offset from each center."""
+  centers = np.random.default_rng(2).standard_normal((_CLIENTS, _D))
+  off = lambda w: w[..., None, :] - centers
+  losses = lambda w: (off(w) ** 2 / (1 + off(w) ** 2)).mean(-2)
+  slope = lambda w: (2 * off(w) / (1 + off(w) ** 2) ** 2).mean(-2)
+  grid = np.linspace(centers.min(), centers.max(), 20_001)
+  least = losses(np.tile(grid[:, None], _D)).min(0).sum()
+  value = lambda w: losses(w).sum(-1) - least
+  start = np.full(_D, 1.5)
+  steepest = 3**1.5 / 8 * _D**0.5  # at an offset of 3^-1/2 everywhere
+  return Problem(
+    lambda w, x: jnp.sum((w - x[0]) ** 2 / (1 + (w - x[0]) ** 2)),
+    centers[:, None].astype(np.float32),
+    value,
+    start,
+    {
+      'smoothness': 2.0, 'gap': float(value(start)), 'gradient_bound': steepest
+    },
+    lambda w: (slope(w) ** 2).sum(-1),
+  )  # fmt: skip
+
+
 CASES = (
   Case('E1', 'Theorem E.1, quadratics, K = 1', 'E1',
        song.single_step_strongly_convex, quadratics, 1, False),
@@ -122,24 +145,36 @@ CASES = (
        song.single_step_convex, logistic, 1, True),
   Case('F7', 'Theorem 5.3, logistic regression, K = 4', 'F7',
        song.convex, logistic, 4, True),
+  Case('E3', 'Theorem E.3, bumps, K = 1', 'E3',
+       song.single_step_nonconvex, bumps, 1, False),
+  Case('G2', 'Theorem G.2 as corrected, bumps, K = 4', 'G2',
+       song.nonconvex, bumps, 4, False),
 )  # fmt: skip
 
 
-def ratios(case: Case, rounds: int, runs: int) -> list[list[float]]:
-  """Measures the gap over the bound: a list of all rounds for each run."""
+def ratios(case: Case, rounds: int, seeds: Sequence[int]) -> list[list[float]]:
+  """Measures the gap over the bound: a list of all rounds for each seed.
+
+  Without convexity it is the mean squared gradient so far, which is no less
+  than the least.
+  """
   problem, alpha = case.problem(), _D / _B - 1
   steps, smoothness = case.local_steps, problem.constants['smoothness']
   own: dict[str, Any] = {'alpha': alpha, 'local_steps': steps}
   client_lr = song.largest_step(case.theorem, smoothness=smoothness, **own)
   constants = problem.constants | own | {'client_lr': client_lr}
   names = inspect.signature(case.bound).parameters.keys() & constants.keys()
-  path = play(problem, sketches.srht(_B), client_lr, steps, rounds, runs)
+  path = play(problem, sketches.srht(_B), client_lr, steps, rounds, seeds)
+  so_far = np.arange(1, rounds + 2)
   if case.mean_model:
-    weights = np.arange(1, rounds + 2)[None, :, None]
-    path = np.cumsum(path, axis=1) / weights
+    path = np.cumsum(path, axis=1) / so_far[:, None]
+  if problem.slopes:
+    measured = np.cumsum(problem.slopes(path), axis=1) / so_far
+  else:
+    measured = problem.value(path)
   bound = functools.partial(case.bound, **{k: constants[k] for k in names})
   bounds = [bound(t) for t in range(1, rounds + 1)]
-  return (problem.value(path)[:, 1:] / bounds).tolist()
+  return (measured[:, 1:] / bounds).tolist()
 
 
 def play(
@@ -148,9 +183,9 @@ def play(
   client_lr: float,
   local_steps: int,
   rounds: int,
-  runs: int,
+  seeds: Sequence[int],
 ) -> np.ndarray:
-  """Returns each round's model, the start first: f64[runs, rounds + 1, d]."""
+  """Returns each round's model, the start first: f64[seeds, rounds + 1, d]."""
   make = algorithms.make('iterative_sketching', problem.loss_fn, sketch=op)
   hp = algorithms.Hyper(jnp.float32(client_lr), jnp.float32(1))
   round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
@@ -167,26 +202,6 @@ def play(
     state = rounds_lib.init(make(hp), start, _CLIENTS)
     return jax.lax.scan(step, state, None, length=rounds)[1]
 
-  path = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), runs))
-  first = np.broadcast_to(problem.start, (runs, 1, len(problem.start)))
+  path = jax.jit(jax.vmap(one))(jax.vmap(jax.random.key)(jnp.asarray(seeds)))
+  first = np.broadcast_to(problem.start, (len(seeds), 1, len(problem.start)))
   return np.concatenate([first, np.asarray(path, np.float64)], axis=1)
-
-
-def rounds_to(
-  target: float, dimension: int, sizes: tuple[int, ...], runs: int
-) -> list[list[float]]:
-  """Counts rounds until the gap is `target` of the first, by SRHT size and run.
-
-  Infinite if it is not there in three times what the theorem says.
-  """
-  problem, times = quadratic(np.ones(dimension)), []
-  # A sum rounds otherwise than the product with ones.
-  problem = problem._replace(value=lambda w: 0.5 * (w**2).sum(-1))
-  for size in sizes:
-    alpha = dimension / size - 1
-    step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
-    most = int(3 * (1 + alpha) * -np.log(target)) + 5
-    path = play(problem, sketches.srht(size), step, 1, most, runs)
-    gaps, rounds = problem.value(path), np.arange(most + 1)
-    times.append([workspace.first(rounds, g <= target * g[0]) for g in gaps])
-  return times

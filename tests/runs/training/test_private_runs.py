@@ -138,7 +138,6 @@ def written(secret):
 
 
 @pytest.mark.nightly
-@pytest.mark.covers('S0-Alg2 = Alg3')
 def test_private_samples_are_those_of_the_smallest_client():
   """Catches a guarantee for the mean client: the smallest is the worst."""
   exp = runs.build(PRIVATE | SAMPLES | {'partition': 'size_skew'})

@@ -1,69 +1,21 @@
-"""Every row of the inventory of the papers is covered by what there is."""
+"""Exact variances of operators, and the privacy of what is sketched."""
 
 import functools
 import itertools
-import pathlib
-import re
 from typing import Any
 
 import cases
 import exact_variances
 from fl_sketch import runs, sketches
-import inventory
 import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from papers import catalog
-from papers.common import statements, symbols, tails
+from papers.common import tails
 from papers.common.conditions import FORMS
 import pytest
 
 from tests.runs.test_account import quadratics as quadratics_config
-
-ROOT = pathlib.Path(__file__).parents[2]
-PAPERS = {'song': 'S0', 'das': 'S1', 'haddadpour': 'S2', 'chen': 'S4'}
-
-
-def test_every_row_is_covered_and_no_other():
-  coverage = inventory.coverage()
-  assert list(coverage) == inventory.ROWS
-  for row, names in coverage.items():
-    assert names, row
-    assert len(set(names)) == len(names), row
-  assert all('.py::test_' in name for _, name in inventory.marks())
-
-
-@pytest.mark.parametrize('paper', PAPERS)
-def test_the_readme_of_a_paper_has_its_studies(paper):
-  """Catches a study that is new, renamed or gone, and a count of statements."""
-  text = (ROOT / 'papers' / paper / 'README.md').read_text(encoding='utf-8')
-  (arxiv,) = {*re.findall(r'arXiv:([\d.]+)', text)}
-  own = [s.name for s in catalog.STUDIES.values() if arxiv in s.source]
-  assert sorted(re.findall(r'fl-sketch reproduce ([\w-]+)', text)) == sorted(
-    own
-  )
-  labelled = [s.id[:2] for s in statements.statements()]
-  count = re.search(r'has (\d+) as functions', text)
-  assert count is not None
-  assert int(count[1]) == labelled.count(PAPERS[paper])
-
-
-def test_symbols_are_of_arguments_that_there_are():
-  """Catches a symbol of a renamed argument, which the catalog would lose."""
-  for paper, known in symbols.SYMBOLS.items():
-    own = [s for s in statements.statements() if s.id.startswith(paper)]
-    used = itertools.chain(*(symbols.names(s.function) for s in own))
-    assert known.keys() <= {*used}
-
-
-def test_commands_and_modules_are_there():
-  for name in inventory.OTHERS:
-    files = re.findall(r'[\w/]+\.py', name)
-    files += [f'launch/{x}.py' for x in re.findall(r'launch[. ](\w+)', name)]
-    assert files, name
-    assert all((ROOT / file).is_file() for file in files), name
-
 
 # Fewer than 500 means in a test, to 6 standard errors: 2e-9 to miss one each.
 KEYS = jax.random.split(jax.random.key(9), 6000)
@@ -93,11 +45,6 @@ def estimates(op):
   return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
 
 
-@pytest.mark.covers(
-  'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
-  'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
-  'S0-LemD16, RemD17[sampling]',
-)  # fmt: skip
 @pytest.mark.parametrize('name', OPERATORS)
 def test_exact_variances_and_projections(name):
   """Catches a variance that no estimate has, and bounds below it."""
@@ -127,7 +74,6 @@ def test_exact_variances_and_projections(name):
     assert variance(g, g) == pytest.approx(constants[1] / B)
 
 
-@pytest.mark.covers('S0-H5, RemH10')
 @pytest.mark.parametrize('before_sketch', [False, True])
 def test_a_sketch_changes_no_epsilon(before_sketch):
   """Post-processing, Song et al., Lemma H.5; the clients' noise is the same."""
