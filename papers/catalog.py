@@ -11,7 +11,7 @@ from fl_sketch.utils import fields
 from .chen.studies import figures as chen, headline, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
-from .das.studies import images, quadratics
+from .das.studies import images, quadratics, remark
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .private import studies as private_studies
@@ -49,10 +49,12 @@ _SONG = _of(
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
+  ('S1-Rem1', 'Clipping against normalising over starts, clients and rounds',
+   'Remark 1', remark.remark_1, 8),
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
-   'Figure 1', quadratics.figure_1, 6),
+   'Figure 1', quadratics.figure_1, 20),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
-   'Figure 2', quadratics.figure_2, 6),
+   'Figure 2', quadratics.figure_2, 3),
   ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
    'Figure 3', quadratics.figure_3, 1),
   ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',

@@ -100,14 +100,14 @@ def fields(ws: Workspace) -> Fields:
   return FIELDS | own | {'rounds': ws.pick(20, 500)}
 
 
-def noise_multiplier(constant: float) -> float:
-  """Computes the paper's noise multiplier for (5, 1e-6)-DP in 500 rounds.
+def noise_multiplier(constant: float, rounds: int = 500) -> float:
+  """Computes the paper's noise multiplier for (5, 1e-6)-DP.
 
   >>> round(noise_multiplier(1.0), 4)
   16.6226
   """
   variance = bounds.das_sigma_squared(
-    5, 1e-6, clip_norm=1, population=100, rounds=500, constant=constant
+    5, 1e-6, clip_norm=1, population=100, rounds=rounds, constant=constant
   )
   return bounds.das_noise_multiplier_of(
     math.sqrt(variance), cohort=100, clip_norm=1
