@@ -50,7 +50,7 @@ _SONG = _of(
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
   ('S1-Rem1', 'Clipping against normalising over starts, clients and rounds',
-   'Remark 1', remark.remark_1, 8),
+   'Remark 1', remark.remark_1, 12),
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
    'Figure 1', quadratics.figure_1, 20),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
