@@ -8,7 +8,7 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import figures as chen, headline, spectra, tables
+from .chen.studies import dimensions, figures as chen, headline, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark, table
@@ -84,6 +84,8 @@ _HADDADPOUR = _of(
 )  # fmt: skip
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
+  ('S4-LogD', 'Rounds of SAFL against the dimension at one size of tables',
+   'abstract, Theorem 3.2', dimensions.headline, 90),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',

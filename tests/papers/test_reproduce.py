@@ -7,7 +7,14 @@ import re
 from fl_sketch.runs import figures, sweep
 import numpy as np
 from papers import catalog
-from papers.common import pages, results, study, verdicts, workspace
+from papers.common import (
+  pages,
+  registration,
+  results,
+  study,
+  verdicts,
+  workspace,
+)
 from papers.common.workspace import Workspace
 import pytest
 
@@ -92,7 +99,10 @@ def stored():
 
 def test_stored_results_are_small_and_every_failure_has_a_remark():
   """Catches a study without a result, and a remark on a claim that is gone."""
-  assert [result['name'] for result, _ in stored()] == [*catalog.STUDIES]
+  names = [result['name'] for result, _ in stored()]
+  registered = [n for n in catalog.STUDIES if registration.read(n)]
+  # What is registered may wait for its runs.
+  assert {*catalog.STUDIES} - {*names} <= {*registered}
   for result, folder in stored():
     assert result['commit']
     assert result['date']

@@ -1,0 +1,187 @@
+"""Rounds of SAFL against the dimension at one size of tables: the headline."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+from fl_sketch import algorithms, rounds as rounds_lib, sketches
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.runs import figures, plots
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...common import registration, study, workspace
+from ...common.workspace import Workspace
+
+_NAME = 'S4-LogD'
+_CLIENTS, _SIZE = 2, 64  # a table has 64 numbers
+_NOISE = 0.01  # squared norm of a client's gradient noise
+_SETTING = (
+  f'{_CLIENTS} clients take one step a round on w^T A w / 2, A diagonal with '
+  'the eigenvalues i^-s; their gradients have Gaussian noise along A, of '
+  f'squared norm {_NOISE:g}, where the first gradient has norm 1. The start is '
+  f'normal. A table has {_SIZE} numbers whatever d is. Each cell has the rate '
+  'that needs the fewest rounds on the tuning seeds, and each target its own. '
+  'The sum of the eigenvalues over the largest is the intrinsic dimension: it '
+  'is bounded for s above 1, grows as log d at 1, as d^0.1 at 0.9, and is d at '
+  's = 0. Gaussian sketches, which have d columns to draw, stop at d = 4,096.'
+)
+
+
+class Cell(NamedTuple):
+  """A diagonal Hessian of eigenvalues i^-exponent, and how SAFL meets it."""
+
+  exponent: float
+  operator: str
+  server: str
+  dimension: int
+
+
+def rounds_to(
+  cell: Cell,
+  targets: Sequence[float],
+  rates: Sequence[float],
+  seeds: Sequence[int],
+  most: int,
+) -> np.ndarray:
+  """Count rounds until the squared gradient is a target.
+
+  f64[targets, rates, seeds], targets falling; NaN where `most` rounds are not
+  enough.
+  """
+  curvature = np.arange(1, cell.dimension + 1.0) ** -cell.exponent
+  bent = jnp.asarray(curvature, jnp.float32)
+  noise = jnp.sqrt(_NOISE * bent / bent.sum())
+  goals = jnp.asarray(targets, jnp.float32)
+  loss_fn = lambda w, x: 0.5 * jnp.sum(bent * w**2) + jnp.sum(noise * w * x[0])
+  op = sketches.make(cell.operator, **_options(cell.operator))
+  make = algorithms.make(
+    'safl', loss_fn, sketch=op, server_optimizer=cell.server
+  )
+  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
+  shape = _CLIENTS, 1, 1, cell.dimension
+  ids, weights = np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32)
+
+  def one(rate, seed):
+    hp = algorithms.Hyper(jnp.float32(1), rate)
+    key, draws, first = jax.random.split(jax.random.key(seed), 3)
+    start = jax.random.normal(first, bent.shape)
+    start = start / jnp.linalg.norm(bent * start)
+
+    def step(carry):
+      state, count, hits = carry
+      x = jax.random.normal(jax.random.fold_in(draws, count), shape)
+      state, _ = round_fn(hp, state, rounds_lib.Cohort(ids, weights, x), key)
+      reached = jnp.sum((bent * state.params) ** 2) <= goals
+      hits = jnp.where(reached & (hits > most), count + 1, hits)
+      return state, count + 1, hits
+
+    goes_on = lambda carry: (carry[1] < most) & (carry[2] > most).any()
+    state = rounds_lib.init(make(hp), start, _CLIENTS)
+    hits = jnp.full(goals.shape, most + 1, jnp.int32)
+    return jax.lax.while_loop(goes_on, step, (state, jnp.int32(0), hits))[2]
+
+  both = np.array([*itertools.product(rates, seeds)])
+  play = jax.jit(jax.vmap(one, out_axes=1))
+  hits = play(both[:, 0].astype(np.float32), both[:, 1].astype(np.int32))
+  times = np.where(hits > most, np.nan, hits)
+  return times.reshape(len(targets), len(rates), len(seeds))
+
+
+def _options(operator: str) -> dict[str, int]:
+  if operator == 'count_sketch':
+    return {'rows': 1, 'cols': _SIZE}
+  return {'size': _SIZE}
+
+
+def _tuned(cell: Cell, registered: Mapping[str, Any], group: Mapping[str, Any]):
+  """Return the rounds of every seed to every target, each at its best rate."""
+  targets, most = group['targets'], group['most_rounds']
+  rates = registered['rates']
+  trials = rounds_to(cell, targets, rates, registered['tuning_seeds'], most)
+  worst = np.nan_to_num(trials, nan=np.inf).mean(-1)
+  best = [rates[i] for i in worst.argmin(-1)]
+  final = rounds_to(cell, targets, best, registered['seeds'], most)
+  return [
+    {'rate': rate, 'rounds': final[i, i].tolist()}
+    for i, rate in enumerate(best)
+  ]
+
+
+def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
+  """Every line of cells over the dimensions, with what was measured."""
+  for exponent, operator, server in itertools.product(
+    group['exponents'], registered['operators'], registered['servers']
+  ):
+    dimensions = [
+      d for d in group['dimensions'] if operator != 'gaussian' or d <= 4096
+    ]
+    cells = [Cell(exponent, operator, server, d) for d in dimensions]
+    measured = [
+      ws.cached(
+        f'log_d/{group["key"]}-{exponent:g}-{operator}-{server}-{cell.dimension}',
+        {'cell': cell, 'group': group, 'rates': registered['rates']},
+        functools.partial(_tuned, cell, registered, group),
+      )
+      for cell in cells
+    ]
+    yield cells, measured
+
+
+def headline(ws: Workspace) -> study.Report:
+  """Rounds to a given gradient, and their growth with the dimension."""
+  registered = registration.read(_NAME)
+  if ws.scale == 'quick':
+    registered |= _QUICK
+  slopes: dict[str, dict[str, np.ndarray]] = {}
+  panels, rows, seeds = [], [], {}
+  for group in registered['group']:
+    own, lines = slopes.setdefault(group['key'], {}), []
+    for cells, measured in _cells(ws, registered, group):
+      sizes = [cell.dimension for cell in cells]
+      for i, target in enumerate(group['targets']):
+        times = np.array([m[i]['rounds'] for m in measured], float)
+        s, operator, server, _ = cells[0]
+        name = f's = {s:g}, {operator}, {server}, to {target:g}'
+        own[name] = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+        seeds[name] = {'d': sizes, 'rounds': times}
+        lines.append(plots.mean_line(name, [sizes] * len(times.T), times.T))
+        rows.append([
+          f'{s:g}', operator, server, f'{target:g}', *_each(times, sizes),
+          workspace.shown(own[name], digits=2),
+          ', '.join(f'{m[i]["rate"]:g}' for m in measured),
+        ])  # fmt: skip
+    panels.append(
+      figures.Panel('d', 'rounds', lines, group['key'], x_scale='log')
+    )
+  caption = 'Rounds at each dimension, and their growth as a power of it.'
+  return study.Report(
+    registration.claims(registered, slopes),
+    seeds,
+    [study.Table(caption, _HEAD, rows)],
+    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
+    [_SETTING],
+  )
+
+
+def _each(times, sizes):
+  """The rounds at each dimension, as cells of the table."""
+  cells = [
+    'not reached' if np.isnan(t).any() else workspace.shown(t, digits=0)
+    for t in times
+  ]
+  lines = [f'{d:,}: {cell}' for d, cell in zip(sizes, cells, strict=True)]
+  return ['; '.join(lines)]
+
+
+_HEAD = 's', 'operator', 'server', 'target', 'd: rounds', 'growth', 'rates'
+_QUICK = {
+  'tuning_seeds': [0], 'seeds': [1, 2], 'rates': [0.03],
+  'operators': ['count_sketch'], 'servers': ['adam'],
+  'group': [
+    {'key': key, 'exponents': [2.0], 'targets': [0.5], 'dimensions': [128, 256],
+     'most_rounds': 20} for key in ('bounded', 'slowly', 'flat')
+  ],
+}  # fmt: skip
