@@ -169,6 +169,7 @@ def test_tables_of_log_d_numbers_do_not_free_the_rate_of_d():
 
 
 def test_the_corrected_bound_is_free_of_d_where_the_l1_norm_is():
+  """Catches a row that says free of d whatever the gradients are."""
   number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   run = Constants(2**8, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
   wide = run._replace(dimension=2**20)

@@ -1,8 +1,8 @@
 r"""Bounds on gradient norms that Chen et al. derive rather than assume.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 4 and appendix C; losses are
-not negative there. M1, M3, M5 and M7 follow from the run; the printed Theorem
-4.4 takes G and M8 from the caller. The corrected one needs neither;
+not negative there. M1 to M8 and G follow from the run; the printed Theorem 4.4
+takes G and M8 from the caller. The corrected one needs neither;
 papers/chen/README.md has its proof.
 """
 
