@@ -10,6 +10,7 @@ import paper_runs
 from papers.chen.statements import (
   constants,
   gradients as chen_gradients,
+  loss_bounds,
   monitor,
   rates as chen,
 )
@@ -251,7 +252,7 @@ def test_the_printed_g_is_no_less_than_the_corrected_one(
   most = min(1 / 6, 0.1 / 3.6 / smoothness**0.5) * run.eps / last
   run = run._replace(client_lr=most / (smoothness * count) ** 0.5)
   number = {'delta': 0.01, 'start_loss': start_loss}
-  printed = chen_gradients.sufficient_gradient(
+  printed = loss_bounds.sufficient_gradient(
     run, noise_bound=noise * float(np.log(200 * count)) ** 0.5,
     form='printed', **number,
   )  # fmt: skip

@@ -4,7 +4,13 @@ import math
 
 import numpy as np
 import paper_runs
-from papers.chen.statements import constants, corollaries, gradients, rates
+from papers.chen.statements import (
+  constants,
+  corollaries,
+  gradients,
+  loss_bounds,
+  rates,
+)
 from papers.chen.statements.constants import Constants
 import pytest
 
@@ -169,6 +175,7 @@ def test_tables_of_log_d_numbers_do_not_free_the_rate_of_d():
 
 
 def test_the_corrected_bound_is_free_of_d_where_the_l1_norm_is():
+  """Catches a row that says free of d whatever the gradients are."""
   number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   run = Constants(2**8, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
   wide = run._replace(dimension=2**20)
@@ -196,7 +203,7 @@ def test_theorem_b_3_fails_in_one_round():
 
 def test_constants_of_lemma_4_3_depend_on_what_they_deny():
   """M3 on eta, and as printed M2 on G and M6 on kappa; M7 lacks L."""
-  of = lambda form, g=1.0, **fields: gradients.loss_constants(
+  of = lambda form, g=1.0, **fields: loss_bounds.loss_constants(
     RUN._replace(**fields), gradient_squared=g, form=form, start_loss=1.0,
     delta=0.1, noise_bound=1.0,
   )  # fmt: skip
@@ -222,10 +229,10 @@ def parabola(**fields):
 def test_the_mean_of_theorem_4_4_divides_by_l_twice(count, most):
   """On L x^2 / 2 from a loss of 1/2, with kappa, eta, G and M8 as printed."""
   run, number = parabola(rounds=count), {'delta': 0.01, 'form': 'printed'}
-  g = gradients.sufficient_gradient(run, start_loss=0.5, b2=0.999, **number)
+  g = loss_bounds.sufficient_gradient(run, start_loss=0.5, b2=0.999, **number)
   run = run._replace(server_lr=g**-0.5)
   number['gradient_squared'] = g
-  m8 = gradients.mean_factor(
+  m8 = loss_bounds.mean_factor(
     run, gradient_squared=g, noise_bound=0.0, delta=0.01
   )
   bound = gradients.bounded_gradients(run, m8=m8, **number).mean
@@ -243,14 +250,14 @@ def test_g_of_theorem_4_4_is_too_small():
   """The proof's last bound is above G / (2 L), and for b2 = 0 at every G."""
   run = parabola(dimension=100, size=10, rounds=10**9)
   number = {'start_loss': 0.5, 'delta': 0.01, 'b2': 0.999, 'nu': 5.0}
-  a, b, e = gradients.last_bound(run, noise_bound=0.0, **number)
+  a, b, e = loss_bounds.last_bound(run, noise_bound=0.0, **number)
   for form, least, most in (('printed', 1.3, 2), ('corrected', 0.999, 1.001)):
-    g = gradients.sufficient_gradient(run, form=form, **number)
+    g = loss_bounds.sufficient_gradient(run, form=form, **number)
     right = a + b * math.sqrt(g) + e * g
     assert least < right * 2 * run.smoothness / g < most
   exact = parabola(dimension=100, size=10**12, rounds=10**9)
   with pytest.raises(ValueError, match='must be > 0'):
-    gradients.sufficient_gradient(exact, **(number | {'b2': 0.0}))
+    loss_bounds.sufficient_gradient(exact, **(number | {'b2': 0.0}))
 
 
 def test_lemma_c_2_takes_a_square_for_its_root():
@@ -259,7 +266,7 @@ def test_lemma_c_2_takes_a_square_for_its_root():
   number = {'gradient_squared': 0.01, 'noise_bound': 0.0, 'delta': 0.01}
   moved = run.client_lr * 0.1
   measured = moved / (math.sqrt(0.001) * moved + run.eps)
-  bound = gradients.momentum_projection
+  bound = loss_bounds.momentum_projection
   assert bound(run, form='printed', **number) < measured / 5
   assert bound(run, **number) > measured
 

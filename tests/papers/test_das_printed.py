@@ -106,6 +106,7 @@ def test_the_signal_of_normalising_is_larger_in_every_round_of_figure_2():
 
 
 def test_the_bias_of_clipping_may_grow_with_the_threshold():
+  """Catches a row that calls the bias monotone in C."""
   bias = lambda c: abs(np.clip([4.0, -3.0, -1.0], -c, c).mean())
   assert bias(0.5) < bias(1) == pytest.approx(1 / 3)
   assert bias(4) == 0
@@ -199,6 +200,7 @@ def test_updates_per_step_shrink_with_the_steps_but_not_far(problem):
 
 
 def test_theorems_2_and_4_do_not_cover_figures_1_to_3():
+  """Catches a least C of the theorems that the figures' C reach."""
   for seed in range(3):
     problem = synthetic.quadratics(seed, 100)
     factor, optimum = (problem.data[x] for x in ('factor', 'optimum'))
@@ -209,6 +211,7 @@ def test_theorems_2_and_4_do_not_cover_figures_1_to_3():
 
 
 def test_five_shards_have_five_classes_at_the_sizes_of_the_paper():
+  """Catches shards with several classes at a size of the paper."""
   for n, images, classes in ((3000, 60_000, 10), (5000, 50_000, 100)):
     labels = np.arange(images) % classes
     options = {'shards_per_client': 5}

@@ -95,6 +95,7 @@ def test_g_q_is_above_0_for_the_median():
 
 
 def test_fact_4_holds():
+  """By enumeration; catches a row of another verdict."""
   x, q = np.array([1.0, -2.0, 5.0]), np.array([0.2, 0.5, 0.3])
   samples = np.array([*itertools.product(range(3), repeat=4)])
   mean = q[samples].prod(1) @ x[samples].sum(1)
@@ -103,6 +104,7 @@ def test_fact_4_holds():
 
 @pytest.mark.parametrize('k', [1, 25])
 def test_equation_25_breaks_equation_16(k):
+  """Catches rounds that lack the factor 4, or b for k."""
   run = lemmas.Constants(40.0, k, 1.0, 1.0, 20, 1, 0.1, float(k))
   for form, most in (('printed', 10), ('corrected', 1)):
     rounds = rates.least_rounds(run, form=form)
@@ -124,6 +126,7 @@ def test_corollary_5_and_theorem_7_have_other_numbers_of_local_steps():
 
 @pytest.mark.parametrize('objective', plans.OBJECTIVES)
 def test_theorem_8_is_short_of_steps_and_is_not_theorem_2(objective):
+  """Catches steps of Theorem 2 in place of the printed ones."""
   mu = {'pl_constant': 0.1} if objective == 'pl' else {}
   spec = SPEC | mu | {'omega': 400.0, 'server_lr': 25.0, 'accuracy': 1e-3}
   run = plans.fedcom(objective, **spec)

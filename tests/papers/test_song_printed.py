@@ -183,6 +183,7 @@ def test_theorems_k_2_and_k_3_are_false_as_printed():
 
 
 def test_flooding_takes_as_many_hops_as_the_diameter():
+  """Catches a count of hops that is not O(diam), as section 3 says."""
   for graph, diameter in (
     (topology.ring(8), 4), (topology.grid(4, 4), 6), (topology.complete(5), 1),
   ):  # fmt: skip
