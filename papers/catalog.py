@@ -53,6 +53,8 @@ _DAS = _of(
    'Remark 1', remark.remark_1, 12),
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
    'Figure 1', quadratics.figure_1, 20),
+  ('S1-Far', 'Clipping against normalising from a near and a far start',
+   'Figure 1 and Remark 1', quadratics.starts, 20),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
    'Figure 2', quadratics.figure_2, 3),
   ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
