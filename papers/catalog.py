@@ -8,7 +8,7 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import dimensions, figures as chen, headline, spectra, tables
+from .chen.studies import dimensions, figures as chen, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
@@ -94,8 +94,6 @@ _CHEN = _of(
    'Figure 3', chen.figure_3, 30),
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
    'Figure 6', chen.figure_6, 40),
-  ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
-   'baseline', 'sections 1 and 5', headline.headline, 190),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "
