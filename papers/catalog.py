@@ -17,6 +17,7 @@ from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  extensions as song_extensions,
   figures as song,
   tables as song_tables,
   totals as song_totals,
@@ -42,6 +43,8 @@ _SONG = _of(
    'sections 5, E, F and G', song.rates, 3),
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
+  ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
+   'section 8', song_extensions.extensions, 10),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
