@@ -17,6 +17,7 @@ from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  data as song_data,
   extensions as song_extensions,
   figures as song,
   tables as song_tables,
@@ -37,6 +38,8 @@ def _of(paper: str, *rows: _Row) -> list[study.Study]:
 
 _SONG = _of(
   'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-Abs1', 'Bytes to a loss on images, with a sketch and without',
+   'abstract', song_data.communication, 15),
   ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
    'Table 1', song_tables.table_1, 2),
   ('S0-Bounds', 'Convergence against the bounds, K = 1 and K > 1',
