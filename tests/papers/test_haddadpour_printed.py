@@ -138,33 +138,6 @@ def test_the_regimes_of_section_6_4_hold(eps):
     assert kappa * omega * log == pytest.approx(d**2 / eps**2)
 
 
-@pytest.mark.parametrize('active', [10, 3])
-def test_gate_with_sampled_clients_reaches_their_optimum(active):
-  """Of ten unlike quadratics, read by the mean of the rows; absent ones wait.
-
-  Without variates it stalls.
-  """
-  rng, d = np.random.default_rng(0), 32
-  center, h = rng.standard_normal((10, d)), rng.uniform(0.3, 1, (10, d))
-  best = (h * center).sum(0) / h.sum(0)
-  away = []
-  for gain in (1 / (1 + 31 / 24), 0.0):  # of 3 rows of 8 cells
-    x, c = np.zeros(d), np.zeros((10, d))
-    for _ in range(600):
-      some = rng.choice(10, active, replace=False)
-      y = np.repeat(x[None], active, 0)
-      for _ in range(3):
-        y -= 0.05 * (h[some] * (y - center[some]) - c[some])
-      sign, cell = rng.choice([-1.0, 1.0], (3, d)), rng.integers(8, size=(3, d))
-      alike = (cell[:, None] == cell[:, :, None]) * sign[:, None]
-      read = np.einsum('ri,rij,kj->ki', sign, alike, x - y) / 3
-      x = x - read.mean(0)
-      c[some] -= gain / (3 * 0.05) * (read.mean(0) - read)
-    away.append(np.sum((x - best) ** 2))
-  assert away[0] < 1e-15
-  assert away[1] > 1e-5
-
-
 @pytest.mark.parametrize(('sent', 'ahead'), [(800, True), (5000, False)])
 def test_remark_5_holds_of_the_small_table_alone(sent, ahead):
   """Floats both ways on |x|^2 / 2, exact gradients, the best step of each.
