@@ -47,7 +47,7 @@ _SONG = _of(
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
   ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
-   'section 8', song_extensions.extensions, 10),
+   'section 8', song_extensions.extensions, 2),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
