@@ -101,7 +101,7 @@ _CHEN = _of(
   ('S4-LogD', 'Rounds of SAFL against the dimension at one size of tables',
    'abstract, Theorem 3.2', dimensions.headline, 100),
   ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
-   'abstract, Theorem 3.2', dimensions.one_rate, 20),
+   'abstract, Theorem 3.2', dimensions.one_rate, 5),
   ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
    'dimension', 'introduction, Table 1', rivals.growth, 20),
   ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
