@@ -8,15 +8,31 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import dimensions, figures as chen, headline, spectra, tables
+from .chen.studies import (
+  choices,
+  dimensions,
+  figures as chen,
+  rivals,
+  spectra,
+  tables,
+  widths,
+)
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark, table
-from .haddadpour.studies import drift, figures as haddadpour, tables as floats
+from .haddadpour.studies import (
+  drift,
+  figures as haddadpour,
+  privacy,
+  sampled,
+  tables as floats,
+)
 from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  data as song_data,
+  extensions as song_extensions,
   figures as song,
   tables as song_tables,
   totals as song_totals,
@@ -36,12 +52,16 @@ def _of(paper: str, *rows: _Row) -> list[study.Study]:
 
 _SONG = _of(
   'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-Abs1', 'Bytes to a loss on images, with a sketch and without',
+   'abstract', song_data.communication, 15),
   ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
    'Table 1', song_tables.table_1, 2),
   ('S0-Bounds', 'Convergence against the bounds, K = 1 and K > 1',
    'sections 5, E, F and G', song.rates, 3),
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
+  ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
+   'section 8', song_extensions.extensions, 2),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
@@ -53,6 +73,8 @@ _DAS = _of(
    'Remark 1', remark.remark_1, 12),
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
    'Figure 1', quadratics.figure_1, 20),
+  ('S1-Far', 'Clipping against normalising from a near and a far start',
+   'Figure 1 and Remark 1', quadratics.starts, 20),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
    'Figure 2', quadratics.figure_2, 3),
   ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
@@ -79,13 +101,25 @@ _HADDADPOUR = _of(
    'Table 1', floats.table_1, 0.1),
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
+  ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
+   'Theorem 1, Corollary 1', privacy.privacy, 12),
+  ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
+   'section 5.2', sampled.sampled, 6),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
    'ways', 'Algorithm 6', drift.drift, 1),
 )  # fmt: skip
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
   ('S4-LogD', 'Rounds of SAFL against the dimension at one size of tables',
-   'abstract, Theorem 3.2', dimensions.headline, 90),
+   'abstract, Theorem 3.2', dimensions.headline, 100),
+  ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
+   'abstract, Theorem 3.2', dimensions.one_rate, 5),
+  ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
+   'dimension', 'introduction, Table 1', rivals.growth, 20),
+  ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
+   'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
+  ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
+   'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
@@ -94,8 +128,6 @@ _CHEN = _of(
    'Figure 3', chen.figure_3, 30),
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
    'Figure 6', chen.figure_6, 40),
-  ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
-   'baseline', 'sections 1 and 5', headline.headline, 190),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "

@@ -21,7 +21,7 @@ _PAPERS = __name__.removesuffix('.common.statements')
 PAPERS = {'S0': 'Song', 'S1': 'Das', 'S2': 'FedSKETCH', 'S4': 'Chen'}
 _MODULES = {
   'chen.statements': (
-    'constants', 'corollaries', 'gradients', 'monitor', 'rates',
+    'constants', 'corollaries', 'gradients', 'loss_bounds', 'monitor', 'rates',
   ),
   'common': ('tails',),
   'das.statements': ('lemmas', 'rates', 'tradeoffs'),

@@ -29,12 +29,14 @@ def steps(study, field='test_accuracy'):
 
 
 def test_one_bit_adam_is_ahead_of_safl():
+  """Catches a row of Figure 1 without the baseline that is ahead."""
   first = values('S4-Fig1', 'onebit_adam 1')
   assert above(first, values('S4-Fig1', 'safl 0.01'))
   assert above(first, values('S4-Fig1', 'safl 0.1'))
 
 
 def test_cocktail_sgd_is_ahead_in_figure_2():
+  """Catches a row of Figure 2 that calls SAFL the best."""
   for share in ('0.01', '0.1'):
     first = values('S4-Fig2', f'cocktail_sgd {share}')
     assert above(first, values('S4-Fig2', f'safl {share}'))
@@ -47,10 +49,12 @@ def test_the_smallest_table_of_figure_1_is_the_worst():
 
 
 def test_larger_tables_of_figure_3_end_lower():
+  """Catches stored runs in another order than their row says."""
   assert all(above(*pair) for pair in steps('S4-Fig3', 'train_loss'))
 
 
 def test_exponents_of_the_hessian_are_below_1():
+  """Catches a row that calls the intrinsic dimension a constant."""
   exponents = RESULTS['S4-Fig4']['seeds']['exponent'].values()
   assert all(above(1, x) for x in exponents)
 

@@ -42,6 +42,7 @@ def sent(name, *links):
 
 
 def test_compression_counts_both_tables_and_both_ways():
+  """Catches bills of one table, or of the uplink alone."""
   for name, up, down, both in (
     (f'PRIVIX, tau = 5, {SMALL}', 77.1, 39.2, 52.0),
     (f'PRIVIX, tau = 5, {LARGE}', 12.3, 6.3, 8.3),

@@ -134,6 +134,7 @@ AS_PRINTED = '3', '4', '6', '9', '15', '16'
 
 @pytest.mark.parametrize('row', ROWS)
 def test_crosses_of_table_2(row):
+  """Catches a cross whose points do not violate the condition."""
   f, printed, violated = ROWS[row]
   for name, (x, y) in violated.items():
     assert needed(f, x, y)[name] > 9e3, name

@@ -145,7 +145,8 @@ def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
   def ran(config, folder, **options):
     assert options == {'data_dir': None, 'progress': False}
     seeds = enumerate(config['sweep']['seed'])
-    return [{'point': i, 'values': {'seed': x}, 'in': folder} for i, x in seeds]
+    row = {'in': folder, 'seconds': 1.0}
+    return [{'point': i, 'values': {'seed': x}} | row for i, x in seeds]
 
   monkeypatch.setattr(sweep, 'run', ran)
   ws, folder = Workspace(tmp_path, progress=False), tmp_path / 'runs' / 'a'

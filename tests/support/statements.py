@@ -57,7 +57,7 @@ OWN = {
   'chen.gradients.bounded_gradients': {
     'run': STABLE, 'start_loss': 1.0, 'root_trace': 5.0,
   },
-  'chen.gradients.sufficient_gradient': {
+  'chen.loss_bounds.sufficient_gradient': {
     'run': STABLE._replace(client_lr=1e-6),
   },
   'chen.rates.constant_rate': {'gradient_l1': 1.0},

@@ -24,7 +24,7 @@ FIELDS = {
   'clip_norm': 50.0, 'delta': 1e-6, 'noise_seed': 0, 'server_lr': 1.0,
 }  # fmt: skip
 _AXES = 'q', 'start_scale', 'client_lr', 'clip_norm', 'server_lr'
-_TOGETHER = 10  # draws of a file
+_TOGETHER = 10  # draws of a file, unless a group has a number of its own
 
 
 class Grid(NamedTuple):
@@ -136,9 +136,9 @@ def _grid(ws, group, measure):
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
   axes = {'algorithm': [*ALGORITHMS]} | {name: group[name] for name in _AXES}
-  parts = []
-  for i in range(0, len(seeds), _TOGETHER):
-    some = axes | {'seed': seeds[i : i + _TOGETHER]}
+  parts, together = [], group.get('together', _TOGETHER)
+  for i in range(0, len(seeds), together):
+    some = axes | {'seed': seeds[i : i + together]}
     play = lambda: _measured(base, some, every, measure, ws.progress)  # noqa: B023
     name = f'das/{measure}-{group["key"]}-{some["seed"][0]}'
     parts.append(ws.cached(name, base | {'sweep': some}, play))
