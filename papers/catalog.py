@@ -20,6 +20,7 @@ from .song.studies import (
   data as song_data,
   extensions as song_extensions,
   figures as song,
+  leaks,
   tables as song_tables,
   totals as song_totals,
 )
@@ -52,6 +53,10 @@ _SONG = _of(
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
    'section 7', attack.recovery, 5),
+  ('S0-NoHarder', 'Gradient leakage from tables of every operator',
+   'introduction, section 7', leaks.operators, 10),
+  ('S0-Images', 'Images from gradients, tables and tables with noise',
+   'section 7', leaks.images, 25),
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
