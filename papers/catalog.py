@@ -20,7 +20,13 @@ from .chen.studies import (
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
-from .haddadpour.studies import drift, figures as haddadpour, tables as floats
+from .haddadpour.studies import (
+  drift,
+  figures as haddadpour,
+  privacy,
+  sampled,
+  tables as floats,
+)
 from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
@@ -93,6 +99,10 @@ _HADDADPOUR = _of(
    'Table 1', floats.table_1, 0.1),
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
+  ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
+   'Theorem 1, Corollary 1', privacy.privacy, 12),
+  ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
+   'section 5.2', sampled.sampled, 6),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
    'ways', 'Algorithm 6', drift.drift, 1),
 )  # fmt: skip
