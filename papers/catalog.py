@@ -8,15 +8,17 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import dimensions, figures as chen, headline, spectra, tables
+from .chen.studies import dimensions, figures as chen, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
-from .das.studies import images, quadratics
+from .das.studies import images, quadratics, remark
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  data as song_data,
+  extensions as song_extensions,
   figures as song,
   tables as song_tables,
   totals as song_totals,
@@ -36,12 +38,16 @@ def _of(paper: str, *rows: _Row) -> list[study.Study]:
 
 _SONG = _of(
   'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-Abs1', 'Bytes to a loss on images, with a sketch and without',
+   'abstract', song_data.communication, 15),
   ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
    'Table 1', song_tables.table_1, 2),
   ('S0-Bounds', 'Convergence against the bounds, K = 1 and K > 1',
    'sections 5, E, F and G', song.rates, 3),
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
+  ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
+   'section 8', song_extensions.extensions, 10),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
@@ -49,10 +55,14 @@ _SONG = _of(
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
+  ('S1-Rem1', 'Clipping against normalising over starts, clients and rounds',
+   'Remark 1', remark.remark_1, 12),
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
-   'Figure 1', quadratics.figure_1, 6),
+   'Figure 1', quadratics.figure_1, 20),
+  ('S1-Far', 'Clipping against normalising from a near and a far start',
+   'Figure 1 and Remark 1', quadratics.starts, 20),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
-   'Figure 2', quadratics.figure_2, 6),
+   'Figure 2', quadratics.figure_2, 3),
   ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
    'Figure 3', quadratics.figure_3, 1),
   ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',
@@ -90,8 +100,6 @@ _CHEN = _of(
    'Figure 3', chen.figure_3, 30),
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
    'Figure 6', chen.figure_6, 40),
-  ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
-   'baseline', 'sections 1 and 5', headline.headline, 190),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "

@@ -196,9 +196,9 @@ def fedsketchgate(
   :math:`x \leftarrow x - \gamma \Phi(\bar S)` and :math:`c_j \leftarrow c_j -
   \frac\beta{\eta\tau}(D(\bar S) - D(S_j))`, with D the mean over the rows of
   the table that :math:`\Phi` may read by the median (the sketch's
-  `linear_reader`). A linear D keeps :math:`\sum_j c_j = 0`, hence the fixed
-  point is the optimum of :math:`\sum_j f_j`. All clients take part in every
-  round, with equal weights.
+  `linear_reader`). A linear D and equal weights keep :math:`\sum_j c_j = 0`
+  over all clients, of whom the absent keep theirs, hence the fixed point is the
+  optimum of :math:`\sum_j f_j`.
 
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
@@ -207,7 +207,7 @@ def fedsketchgate(
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
     printed: the paper's update of c_j: D is the sketch's desketch, the median,
       and the factor 1 / tau, whatever the ``control_gain``.
-    privacy: bounds and noise on every uplink; it makes all c_j drift equally.
+    privacy: bounds and noise on uplinks of all clients; all c_j drift equally.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m.
 
@@ -250,7 +250,7 @@ def fedsketchgate(
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     correction=cv.less_variate,
-    full_participation=True,
+    full_participation=privacy is not None,
   )
 
 

@@ -39,6 +39,7 @@ class Entry(NamedTuple):
   # that the algorithm changes or counts; 'slopes': no gradient.
   work: str = 'steps'
   full_participation: bool = False  # of all clients, with equal weights
+  equal_weights: bool = False  # in any cohort; a private one has all clients
   any_optimizer: bool = True  # whether any can make the local steps
   hyper: tuple[str, ...] = ()  # options that one program of a sweep varies
 
@@ -120,7 +121,7 @@ register(iterative_sketching)
 register(decentralised, full_participation=True)
 register(fedsketch.fedsketch_privix)
 register(fedsketch.fedsketch_heaprix)
-register(fedsketch.fedsketchgate, full_participation=True)
+register(fedsketch.fedsketchgate, equal_weights=True)
 register(fedsketch.diffsketch, hyper=('noise_stddev',))
 register(safl)
 register(preconditioned_sketching)

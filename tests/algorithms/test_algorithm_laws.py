@@ -4,7 +4,7 @@ import cases
 import chex
 from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.algorithms import lora_products, power_sgd, server_optimizers
-from fl_sketch.rounds import client_step, keys, mesh as mesh_lib
+from fl_sketch.rounds import client_step, comms, keys, mesh as mesh_lib
 from fl_sketch.rounds.error_feedback import compress
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,18 @@ def test_tracking_reaches_the_optimum_of_unlike_clients(name):
   gap, variates = quadratics.tracked(name)
   assert gap[-1] < 1e-6
   assert np.abs(variates).max() > 0.1
+  np.testing.assert_allclose(variates.sum(0), 0, atol=1e-5)
+
+
+def test_gate_with_sampled_clients_reaches_their_optimum():
+  """Catches variates of absent clients that move, or do not add up to 0."""
+  every, rng = quadratics.heterogeneous(), np.random.default_rng(1)
+  ids = [rng.choice(quadratics.CLIENTS, 3, replace=False) for _ in range(600)]
+  cohorts = jax.tree.map(lambda x: x[np.array(ids)], every)
+  gate = {'sketch': quadratics.COUNT, 'local_steps': quadratics.STEPS}
+  state, gap = quadratics.play('fedsketchgate', cohorts, **gate)
+  variates = rounds.state_of(state.protocol, comms.PerClient).value['w']
+  assert gap[-1] < 1e-6
   np.testing.assert_allclose(variates.sum(0), 0, atol=1e-5)
 
 

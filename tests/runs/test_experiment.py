@@ -89,6 +89,8 @@ def test_an_own_algorithm_may_read_any_hyperparameter():
   ({'sampling': 'random_allocation', 'cohort': 20}, 'cohort'),
   ({'algorithm': 'safl', 'sketch': 'srht(size=1000000)'}, 'size'),
   ({'population': 10**4, 'cohort': 2}, 'population'),
+  ({'algorithm': 'fedsketchgate', 'sketch': 'count_sketch(rows=3, cols=20)',
+    'weights': 'samples'}, 'weights'),
 ])  # fmt: skip
 def test_common_mistakes_are_named(fields, name):
   """Catches an option without effect, and sizes that end in a traceback."""

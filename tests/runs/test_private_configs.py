@@ -13,9 +13,10 @@ ALLOCATED = {'sampling': 'random_allocation', 'cohort': 3}  # of six
 QUANTILE = {'bound': 'quantile'}
 MASKED = FIXED | {'trust': 'secure_aggregation'}
 NOISY = {'public_metrics': 'private'}
-STATE = FIXED | {
+COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
+GATE = COUNT | {'algorithm': 'fedsketchgate', 'sampling': 'fixed_size'}
+STATE = FIXED | COUNT | {
   'algorithm': 'sketched_sgd', 'local_steps': 1, 'options': {'k': 5},
-  'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20},
 }  # fmt: skip
 
 
@@ -26,6 +27,9 @@ STATE = FIXED | {
   ({'weights': 'samples'}, 'weights'),
   ({'sampling': 'with_replacement'}, 'sampling'),
   ({'algorithm': 'scaffold'}, 'algorithm'),
+  # Its variates add up to 0 where the mean is over those who take part.
+  (COUNT | {'algorithm': 'fedsketchgate'}, 'fedsketchgate'),
+  (GATE | {'cohort': 6, 'dropout': 0.1}, 'fedsketchgate'),
   ({'bound': 'normalize'}, 'bound'),
   ({'standardize': True}, 'standardize'),
   # What an adversary sees.
@@ -63,8 +67,6 @@ def test_an_account_is_refused_where_the_run_is():
 
 
 pytestmark = pytest.mark.usefixtures('unproven')
-COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
-GATE = COUNT | {'algorithm': 'fedsketchgate', 'sampling': 'fixed_size'}
 EVERYONE = {'sampling': 'fixed_size', 'cohort': 6, 'adjacency': 'zero_out'}
 RESIDUALS = COUNT | {
   'algorithm': 'sketched_sgd', 'local_steps': 1, 'options': {'k': 5},

@@ -120,6 +120,11 @@ class ClientFields(ProblemFields):
     """Return whether every client takes part in every round."""
     return self.sampling == 'fixed_size' and self.cohort == self.population
 
+  @property
+  def everyone(self) -> bool:
+    """Return whether every client finishes every round."""
+    return self.full_participation and not availability.in_force(self)
+
   def check(self):
     """Check partition, participation and failures."""
     super().check()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.data import availability, batches
+from fl_sketch.data import batches
 from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import lora
 from fl_sketch.rounds import robust
@@ -15,6 +15,10 @@ from fl_sketch.utils import fields as f
 from fl_sketch.utils.fields import field
 
 _Robust = Annotated[str, f.choice(robust.KINDS)]
+EVERYONE = (
+  '{algorithm} requires every client in every round: set cohort=population, '
+  "sampling='fixed_size', weights='equal', no over_sampling, dropout, deadline."
+)
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
 # Argument of an algorithm -> the fields that set it, beside OPTIMIZER_OPTIONS.
 ARGUMENTS = {
@@ -120,14 +124,12 @@ class MethodFields(clients.ClientFields):
       p = takes.get(name)
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
-    evenly = self.weights == 'equal' and not availability.in_force(self)
-    required = algorithms.entry(self.algorithm).full_participation
-    if required and not (evenly and self.full_participation):
-      raise self.refusal(
-        '{algorithm} requires every client in every round: set cohort='
-        "population, sampling='fixed_size', weights='equal' and no "
-        'over_sampling, dropout or deadline.'
-      )
+    entry, equal = algorithms.entry(self.algorithm), self.weights == 'equal'
+    self.refuse(
+      (entry.full_participation and not (equal and self.everyone), EVERYONE),
+      (entry.equal_weights and not equal,
+       "{algorithm} does not support {weights}; set weights='equal'."),
+    )  # fmt: skip
     self._check_work(takes)
     changes = 'lora_scale' in takes  # whether the server changes the kernels
     if self.lora is None and not changes:

@@ -179,7 +179,9 @@ class PrivacyFields(method.MethodFields):
             f'{{{name}}} does not support {{{other}}}: {reason}.'
           )
     noisy_metrics, k = self.public_metrics == 'private', self.neighbours
+    equal_weights = algorithms.entry(self.algorithm).equal_weights
     self.refuse(
+      (equal_weights and not self.everyone, f'A private {method.EVERYONE}'),
       (noisy_metrics and self.sampling == 'cyclic' and self.adjacency is None,
        "{public_metrics} does not support adjacency='zero_out', the default "
        "of {sampling}; set adjacency='replace_one'."),

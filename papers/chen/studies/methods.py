@@ -1,6 +1,6 @@
 """Methods and runs in the settings of Chen et al., section 5, appendix D."""
 
-from ...common import comparison, workspace
+from ...common import comparison
 from ...common.workspace import Fields, Workspace
 from . import settings
 
@@ -13,7 +13,6 @@ SHARES = (SHARE, 0.1)  # of the comparisons
 SEEDS = 6  # reported ones, from 1; seed 0 is that of the tuning
 _SMALL = {'server_lr': (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)}
 _LARGE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-_MOMENTUM = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 def method(
@@ -113,29 +112,3 @@ def entry(
     trials={'eval_every': setting.fields['rounds']},
     rates=ws.pick({rate: values[-3] for rate, values in grid.items()}, None),
   )
-
-
-def momentum(
-  ws: Workspace, setting: settings.LearningSetting
-) -> workspace.PointRun:
-  """FedAvg with momentum on the server, on one seed, at the best of five rates.
-
-  What is left of Adam where its second moments are as large everywhere.
-  """
-  fields = setting.fields | {
-    'algorithm': 'fedavg', 'server_optimizer': 'momentum', 'momentum': 0.9,
-    'sweep': {'server_lr': ws.pick((0.1,), _MOMENTUM)},
-  }  # fmt: skip
-  runs = ws.sweep(f'{setting.name}/momentum', fields)
-  return max(runs, key=workspace.training_score)
-
-
-def longer(
-  ws: Workspace, setting: settings.LearningSetting, safl: comparison.Entry
-) -> workspace.PointRun:
-  """SAFL over four times the rounds, on one seed, at the rates of `safl`."""
-  rounds = 4 * setting.fields['rounds']
-  fields = method(setting, 'safl', SHARE) | safl.rates
-  fields |= {'rounds': rounds, 'checkpoint_every': rounds, 'sweep': None}
-  (run,) = ws.sweep(f'{setting.name}/longer', fields)
-  return run

@@ -90,7 +90,6 @@ _DIGITS = {
   'dataset': 'digits', 'model_options': {'widths': (16,)},
   **_work(rounds=20, steps=1, batch=8),
 }  # fmt: skip
-SETTINGS = {'resnet': resnet, 'vit': vit, 'text': text}
 
 
 def _setting(name, fields, ws) -> LearningSetting:

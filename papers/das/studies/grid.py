@@ -24,7 +24,7 @@ FIELDS = {
   'clip_norm': 50.0, 'delta': 1e-6, 'noise_seed': 0, 'server_lr': 1.0,
 }  # fmt: skip
 _AXES = 'q', 'start_scale', 'client_lr', 'clip_norm', 'server_lr'
-_TOGETHER = 10  # draws of a file
+_TOGETHER = 10  # draws of a file, unless a group has a number of its own
 
 
 class Grid(NamedTuple):
@@ -100,14 +100,14 @@ def fields(ws: Workspace) -> Fields:
   return FIELDS | own | {'rounds': ws.pick(20, 500)}
 
 
-def noise_multiplier(constant: float) -> float:
-  """Computes the paper's noise multiplier for (5, 1e-6)-DP in 500 rounds.
+def noise_multiplier(constant: float, rounds: int = 500) -> float:
+  """Computes the paper's noise multiplier for (5, 1e-6)-DP.
 
   >>> round(noise_multiplier(1.0), 4)
   16.6226
   """
   variance = bounds.das_sigma_squared(
-    5, 1e-6, clip_norm=1, population=100, rounds=500, constant=constant
+    5, 1e-6, clip_norm=1, population=100, rounds=rounds, constant=constant
   )
   return bounds.das_noise_multiplier_of(
     math.sqrt(variance), cohort=100, clip_norm=1
@@ -136,9 +136,9 @@ def _grid(ws, group, measure):
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
   axes = {'algorithm': [*ALGORITHMS]} | {name: group[name] for name in _AXES}
-  parts = []
-  for i in range(0, len(seeds), _TOGETHER):
-    some = axes | {'seed': seeds[i : i + _TOGETHER]}
+  parts, together = [], group.get('together', _TOGETHER)
+  for i in range(0, len(seeds), together):
+    some = axes | {'seed': seeds[i : i + together]}
     play = lambda: _measured(base, some, every, measure, ws.progress)  # noqa: B023
     name = f'das/{measure}-{group["key"]}-{some["seed"][0]}'
     parts.append(ws.cached(name, base | {'sweep': some}, play))

@@ -69,22 +69,37 @@ def decomposed(data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   }  # fmt: skip
 
 
+def problem_of(
+  seed: int, population: int, spread: float = 1.0
+) -> synthetic.Quadratics:
+  """The quadratics of a seed, whose optima are `spread` times as far apart.
+
+  >>> problem_of(0, population=3, spread=0.0).w_star.any().item()
+  False
+  """
+  drawn = synthetic.quadratics(seed, population)
+  factor, optimum = drawn.data['factor'], drawn.data['optimum']
+  data = {'factor': factor, 'optimum': np.float32(spread) * optimum}
+  return synthetic.Quadratics(data, np.float32(spread) * drawn.w_star)
+
+
 def play(
   config: Mapping[str, Any],
   values: Sequence[Mapping[str, Any]],
   signals: bool = True,
+  spread: float = 1.0,
 ) -> Iterator[Paths]:
   """Plays runs that differ in numbers alone, some at once.
 
   Each has the noise that `sweep` gives it. Every round is played a second time
   without noise, which tells the two parts of its mean; without `signals` these
-  are NaN, and runs take half the time. The config is a private
-  one of 'quadratics' with everybody in it, and `values` are the fields in which
-  each run differs, ``start_scale`` among them.
+  are NaN, and runs take half the time. The config is a private one of
+  'quadratics' with everybody in it, and `values` are the fields in which each
+  run differs, ``start_scale`` among them; `spread` is that of `problem_of`.
   """
   c = config_lib.Config.from_mapping(config)
   exp, program = _program(dataclasses.replace(c, seed=0), signals)
-  problem = synthetic.quadratics(c.seed, c.population)
+  problem = problem_of(c.seed, c.population, spread)
   data = decomposed(problem.data)
   starts = []
   for some in values:

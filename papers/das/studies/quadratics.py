@@ -97,17 +97,13 @@ def _figure(runs):
     f'{name}, to {d:g}': (cell - other).round(5)
     for (name, cell), other in zip(at(c).items(), at(d).values(), strict=True)
   }
-  near, far = (runs.cells(ratio, start_scale=[s]) for s in (0.2, 1.0))
   ahead = at(50.0) | at(100.0)
   return {
     'ahead': ahead, 'markedly': ahead,
     'slightly ahead': at(40.0), 'nearly level': at(40.0),
     'all rounds': runs.cells(mean[1] / mean[0]),
     'grows': fall(40.0, 50.0) | fall(50.0, 100.0),
-    'far': {
-      name: (cell - other).round(5)
-      for (name, cell), other in zip(near.items(), far.values(), strict=True)
-    },
+    'far': _farther(runs),
     'no progress': {
       f'{algorithm}, {name}': cell
       for algorithm, x in zip(_NAMES, runs.curves, strict=True)
@@ -116,6 +112,34 @@ def _figure(runs):
       ).items()
     },
   }  # fmt: skip
+
+
+def _farther(runs):
+  """By how much the ratio is lower from I1 than from I2, by cell."""
+  near, far = (runs.cells(runs.ratio, start_scale=[s]) for s in (0.2, 1.0))
+  return {
+    name.replace('I2, ', ''): (cell - other).round(5)
+    for (name, cell), other in zip(near.items(), far.values(), strict=True)
+  }
+
+
+def starts(ws: Workspace) -> study.Report:
+  """Measures whether normalising gains more from the far start."""
+  registered = _registered(ws, 'S1-Far')
+  groups = {g['key']: grid.losses(ws, g) for g in registered['group']}
+  values = {key: _farther(runs) for key, runs in groups.items()}
+  rows = [
+    [name, str(len(cell)), workspace.shown(cell, digits=5)]
+    for cells in values.values()
+    for name, cell in cells.items()
+  ]
+  head = 'cell', 'draws', 'ratio from I2 less ratio from I1'
+  return study.Report(
+    registration.claims(registered, values),
+    {key: runs.axes for key, runs in groups.items()},
+    [study.Table('Ratio of the last losses by start.', head, rows)],
+    notes=[_SETTING, _NOISE],
+  )
 
 
 def _tuned(any_clip, any_step):
