@@ -105,7 +105,7 @@ _HADDADPOUR = _of(
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
   ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
-   'Theorem 1, Corollary 1', privacy.privacy, 12),
+   'Theorem 1, Corollary 1', privacy.privacy, 10),
   ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
    'section 5.2', sampled.sampled, 6),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
