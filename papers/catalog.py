@@ -115,11 +115,11 @@ _CHEN = _of(
   ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
    'abstract, Theorem 3.2', dimensions.one_rate, 5),
   ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
-   'dimension', 'introduction, Table 1', rivals.growth, 20),
+   'dimension', 'introduction, Table 1', rivals.growth, 7),
   ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
    'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
   ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
-   'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
+   'Definition 3.1, Figures 4 and 5', widths.spectra, 25),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
