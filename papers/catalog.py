@@ -66,12 +66,10 @@ _DAS = _of(
 )  # fmt: skip
 _FEDSKETCH = _of(
   'Haddadpour, Karimi, Li, Li, arXiv:2008.04975',
-  ('S2-Fig1', 'FedSKETCH on MNIST, devices that are alike',
-   'Figure 1', haddadpour.figure_1, 40),
-  ('S2-Fig2', 'FedSKETCHGATE on MNIST, devices of two classes',
+  ('S2-Fig1', 'FedSKETCH on MNIST, IID clients', 'Figure 1',
+   haddadpour.figure_1, 55),
+  ('S2-Fig2', 'FedSKETCHGATE on MNIST, clients of one or two classes',
    'Figure 2', haddadpour.figure_2, 70),
-  ('FedSKETCH-12x', 'Headline: within 2 points of FedSGD at 12 times '
-   'compression', 'section 6', haddadpour.headline, 40),
 )  # fmt: skip
 _HADDADPOUR = _of(
   'Haddadpour et al., arXiv:2008.04975',
