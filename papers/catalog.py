@@ -8,7 +8,15 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import dimensions, figures as chen, spectra, tables
+from .chen.studies import (
+  choices,
+  dimensions,
+  figures as chen,
+  rivals,
+  spectra,
+  tables,
+  widths,
+)
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
@@ -17,6 +25,8 @@ from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  data as song_data,
+  extensions as song_extensions,
   figures as song,
   tables as song_tables,
   totals as song_totals,
@@ -36,12 +46,16 @@ def _of(paper: str, *rows: _Row) -> list[study.Study]:
 
 _SONG = _of(
   'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-Abs1', 'Bytes to a loss on images, with a sketch and without',
+   'abstract', song_data.communication, 15),
   ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
    'Table 1', song_tables.table_1, 2),
   ('S0-Bounds', 'Convergence against the bounds, K = 1 and K > 1',
    'sections 5, E, F and G', song.rates, 3),
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
+  ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
+   'section 8', song_extensions.extensions, 2),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
@@ -83,7 +97,15 @@ _HADDADPOUR = _of(
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
   ('S4-LogD', 'Rounds of SAFL against the dimension at one size of tables',
-   'abstract, Theorem 3.2', dimensions.headline, 90),
+   'abstract, Theorem 3.2', dimensions.headline, 100),
+  ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
+   'abstract, Theorem 3.2', dimensions.one_rate, 5),
+  ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
+   'dimension', 'introduction, Table 1', rivals.growth, 20),
+  ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
+   'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 20),
+  ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
+   'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',

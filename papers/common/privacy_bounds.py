@@ -1,7 +1,7 @@
 """Privacy formulas of the papers, labelled loose, unproven or heuristic.
 
-They return plain floats, which no accountant takes; `table` sets them beside
-what `accounting` computes. The textbook lemmas come first: valid but loose.
+They return plain floats, which no accountant takes: `accounting` is exact. The
+textbook lemmas come first: valid but loose.
 
 Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 6 and appendix H;
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 4; Haddadpour,
@@ -12,18 +12,9 @@ import math
 from typing import Annotated
 import warnings
 
-from fl_sketch import accounting
-from fl_sketch.utils import markdown
-
 from . import conditions
 from .conditions import Count, Fraction, Positive, Share
 from .evaluation import with_checks
-
-# Targets and configurations of the papers: (epsilon, delta, q, steps).
-SETTINGS = (
-  (5.0, 1e-6, 1.0, 500), (5.0, 1e-5, 0.2, 100), (5.0, 1e-5, 0.2, 500),
-  (1.5, 1e-5, 0.2, 500), (5.0, 1e-5, 0.01, 2000), (1.5, 1e-5, 0.05, 1000),
-)  # fmt: skip
 
 
 @with_checks
@@ -104,26 +95,6 @@ def subsample_amplification(
   if epsilon > 1:
     raise ValueError(f'epsilon={epsilon} must be <= 1 for {form=}.')
   return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
-
-
-@with_checks
-def song_sigma_squared(
-  epsilon_hat: Positive,
-  delta_hat: Fraction,
-  lipschitz: Positive,
-  *,
-  constant: Positive,
-) -> float:
-  """Return sigma^2 = constant ln(1 / delta_hat) lipschitz^2 / epsilon_hat^2.
-
-  The paper has O(.) for the constant. With clipped gradients, a batch's mean
-  has sensitivity lipschitz / batch (add/remove) or twice that (replace-one).
-  Source: Song, Algorithm 2.
-
-  >>> round(song_sigma_squared(1.0, 1e-5, 1.0, constant=2.0), 2)
-  23.03
-  """
-  return constant * -math.log(delta_hat) * lipschitz**2 / epsilon_hat**2
 
 
 @with_checks
@@ -217,56 +188,3 @@ def count_sketch_heuristic_epsilon(
     stacklevel=3,
   )
   return rows * math.log1p(a)
-
-
-@with_checks
-def chain_noise_multiplier(
-  epsilon: Positive,
-  delta: Fraction,
-  q: Positive,
-  steps: Count,
-  *,
-  form: Annotated[str, conditions.choice(('h4', 'tight', 'none'))] = 'h4',
-) -> float:
-  """Return the noise multiplier by the papers' chain of lemmas.
-
-  H.3 with half of delta as slack, then amplification ('h4', 'tight' or
-  'none'), then H.7 whatever its epsilon; 'h4' is 'none' where q > 1/2.
-
-  >>> round(chain_noise_multiplier(5.0, 1e-5, 0.2, 100), 1)
-  90.4
-  """
-  if q > 1:
-    raise ValueError(f'{q=} must be <= 1.')
-  spread = math.sqrt(2 * steps * math.log(2 / delta))
-  # The positive root of 2 steps e^2 + spread e = epsilon.
-  one = 2 * epsilon / (spread + math.sqrt(spread**2 + 8 * steps * epsilon))
-  one_delta = delta / (2 * steps)
-  if form == 'tight':
-    one, one_delta = math.log1p(math.expm1(one) / q), one_delta / q
-  elif form == 'h4' and q <= 0.5:
-    one, one_delta = one / (6 * q), one_delta / (4 * q * math.exp(one))
-  return gaussian_mechanism_sigma(one, one_delta, 1.0, allow_unproven=True)
-
-
-def table(settings=SETTINGS) -> str:
-  """Return a Markdown table of the papers' chain beside tight multipliers."""
-  head = ['epsilon, delta, q, steps', 'H.3, H.4, H.7', 'H.3, H.7']
-  head += ['H.3, tight, H.7', 'accounted', 'overhead', 'epsilon of the first']
-  lines = []
-  for epsilon, delta, q, steps in settings:
-    chains = [
-      chain_noise_multiplier(epsilon, delta, q, steps, form=form)
-      for form in ('h4', 'none', 'tight')
-    ]
-    tight = accounting.calibrate_noise_multiplier(
-      epsilon=epsilon, delta=delta, steps=steps, sampling_probability=q
-    )
-    sampling = accounting.Sampling('full' if q == 1 else 'poisson')
-    mechanism = accounting.GaussianMechanism(chains[0], steps, sampling, q)
-    true = accounting.compute_epsilon(mechanism, delta=delta)
-    cells = [f'{epsilon:g}, {delta:g}, {q:g}, {steps}']
-    cells += [f'{chain:.1f}' for chain in chains]
-    cells += [f'{tight:.3f}', f'{chains[0] / tight:.2g}x', f'{true:.2g}']
-    lines.append(cells)
-  return markdown.table(head, lines)

@@ -61,8 +61,6 @@ START = np.ones(D)
 G = float(np.linalg.norm(curvature(D)) / 2)
 NUMBER = {'gap': float(losses(START)), 'gradient_bound': G, 'delta': DELTA}
 NUMBER['gradient_l1'] = curvature(D).sum() / 2
-
-
 TRACE = float(curvature(D).sum())
 RATE = constants.client_schedule(STEPS)
 SLOW = Constants(D, SIZE, ROUNDS, 0.02, 0.4, EPS, 1.0, TRACE, CLIENTS, STEPS)
@@ -96,10 +94,8 @@ def played(run, scheduled=False) -> list[monitor.Trajectory]:
   hp = algorithms.Hyper(*map(jnp.float32, (run.client_lr, run.server_lr)))
   arrays = program(scheduled)(hp, jnp.float32(START), keys)
   params, mu, largest = map(np.float64, jax.device_get(arrays))
-  params, before = (
-    np.insert(params, 0, START, 1),
-    np.insert(mu, 0, 0, 1)[:, :-1],
-  )
+  params = np.insert(params, 0, START, 1)
+  before = np.insert(mu, 0, 0, 1)[:, :-1]
   estimates = (mu - run.b1 * before) / (1 - run.b1)
   index = np.arange(ROUNDS)
   etas = RATE(index) if scheduled else np.full(ROUNDS, run.client_lr)
@@ -114,20 +110,13 @@ def played(run, scheduled=False) -> list[monitor.Trajectory]:
 @functools.cache
 def monitored(run):
   """What every run measured, a field an array."""
-  one = lambda each: paper_runs.monitored(
-    run, each, gradients(each.params[:-1])
-  )
-  return paper_runs.Monitored(
-    *np.transpose([one(each) for each in played(run)])
-  )
-
-
-def test_the_odds_of_a_miss():
-  assert stats.binom.sf(MISSES, RUNS, DELTA) < 1e-7
+  one = lambda x: paper_runs.monitored(run, x, gradients(x.params[:-1]))
+  return paper_runs.Monitored(*np.transpose([*map(one, played(run))]))
 
 
 def holds(measured, bound, looseness):
   """In nearly all runs, and not by more than `looseness` in the mean."""
+  assert stats.binom.sf(MISSES, RUNS, DELTA) < 1e-7
   assert (measured > bound).sum() <= MISSES
   assert bound < looseness * measured.mean()
 
@@ -141,11 +130,8 @@ def test_theorem_3_2():
 
 def test_theorem_b_3():
   weights = RATE(np.arange(ROUNDS))
-  norms = [
-    np.square(gradients(each.params[:-1])).sum(1)
-    for each in played(FAST, scheduled=True)
-  ]
-  means = (np.array(norms) * weights).sum(1) / weights.sum()
+  params = np.array([x.params[:-1] for x in played(FAST, scheduled=True)])
+  means = np.square(gradients(params)).sum(-1) @ weights / weights.sum()
   holds(means, chen.decaying_rate(FAST, **NUMBER), 25)
 
 
@@ -193,9 +179,7 @@ def test_lemma_3_3():
   np.testing.assert_allclose(np.diff(z, axis=0), step, rtol=0, atol=1e-9)
   assert np.abs(step).max() > 1e-4
   slopes = gradients(twin().params[:-1])
-  slack = functools.partial(
-    monitor.descent_slack, SLOW, twin(), losses(z), slopes
-  )
+  slack = lambda a: monitor.descent_slack(SLOW, twin(), losses(z), slopes, a)
   assert slack(curvature(D)).min() >= -1e-12
   # Without the terms of second order it would fail.
   assert slack(np.zeros(D)).min() < -1e-8
@@ -207,21 +191,19 @@ LENGTH = np.log(2) ** 0.5  # of noise over sigma, the most for Assumption 3
 def steepest(run, start, runs=20):
   """The largest squared gradient of runs on a quadratic, and their last."""
   rng, a = np.random.default_rng(0), curvature(run.dimension)
-  x = np.tile(start, (runs, 1))
-  m, v, squares = np.zeros_like(x), np.zeros_like(x), []
-  for _ in range(run.rounds):
-    noise = rng.standard_normal(x.shape)
-    noise *= run.noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    squares.append(((a * x) ** 2).sum(1))
-    matrix = rng.standard_normal((runs, run.size, run.dimension))
-    table = np.einsum(
-      'rbd,rd->rb', matrix, run.client_lr * (a * x + LENGTH * noise)
-    )
-    estimate = np.einsum('rbd,rb->rd', matrix, table) / run.size
-    m = run.b1 * m + (1 - run.b1) * estimate
-    v = np.maximum(v, 0.999 * v + 0.001 * estimate**2)
-    x = x - run.server_lr * m / (np.sqrt(v) + run.eps)
-  return np.max(squares), np.mean(squares[-1])
+
+  def noise(r, k):
+    along = rng.standard_normal((1, run.dimension))
+    return LENGTH * run.noise * along / np.linalg.norm(along)
+
+  def project(r, x):
+    matrix = rng.standard_normal((run.size, run.dimension))
+    return matrix.T @ (matrix @ x) / run.size
+
+  of = run, lambda k, models: a * models, project, start, noise
+  params = [paper_runs.safl(*of).params[:-1] for _ in range(runs)]
+  squares = np.square(a * params).sum(-1)
+  return squares.max(), squares[:, -1].mean()
 
 
 def test_gradients_without_a_bound_stay_bounded():

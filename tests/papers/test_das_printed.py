@@ -1,5 +1,6 @@
 """Das et al. as printed: counterexamples, and what else needs no run."""
 
+import functools
 import math
 
 import das_problems
@@ -11,6 +12,8 @@ import numpy as np
 from papers.das.statements import lemmas, rates as das, tradeoffs
 from papers.das.studies import grid, paths
 import pytest
+
+schedule = functools.partial(das.schedule, smoothness=1.0)
 
 
 @pytest.mark.parametrize('problem', ['bowls', 'logistic'])
@@ -48,9 +51,9 @@ def test_theorem_4_fails_with_poisson_cohorts():
   one = lambda w: np.where(abs(w) < 1, w**2 / 2, abs(w) - 0.5)[..., 0]
   value = lambda w: np.broadcast_to(one(w), (*w.shape[:-2], 4))
   clients = das_problems.Clients(value, gradient, 1.0, np.zeros(1), np.zeros(4))
-  s = das.schedule(
-    smoothness=1.0, clip=4000.0, rho=0.01, local_steps=1, rounds=500,
-    gamma=100.0, largest_gap=0.0, cohort_variance=0.75,
+  s = schedule(
+    clip=4000.0, rho=0.01, local_steps=1, rounds=500, gamma=100.0,
+    largest_gap=0.0, cohort_variance=0.75,
   )  # fmt: skip
   assert s.alpha == pytest.approx(1)
   run = das_problems.play(clients, s, np.ones(1), 'normalize', 1)
@@ -81,26 +84,23 @@ def test_the_signal_of_normalising_may_be_lower():
   assert np.abs(normal.mean(0)).tolist() == [0, 0]
 
 
-@pytest.mark.nightly
 def test_the_signal_of_normalising_is_larger_in_every_round_of_figure_2():
   """For q = 1 and 2.35 in all panels, at all rates, in three draws."""
   axes = {'start_scale': grid.STARTS, 'client_lr': (0.001, 0.002, 0.004)}
   axes['noise_multiplier'] = [grid.noise_multiplier(q) for q in (1.0, 2.35)]
   values = grid.product(axes | {'clip_norm': grid.CLIPS})
   for seed in (40, 41, 42):
-    fields = grid.FIELDS | {
-      'seed': seed,
-      'rounds': 500,
-      'noise_multiplier': 1.0,
-    }
-    lines = [
-      [
-        p.signal / p.noise
-        for p in paths.play(fields | {'algorithm': a}, values)
-      ]
-      for a in grid.ALGORITHMS
-    ]
-    clip, normal = map(np.concatenate, lines)
+    fields = grid.FIELDS | {'seed': seed, 'rounds': 500}
+    fields['noise_multiplier'] = 1.0
+    clip, normal = (
+      np.concatenate(
+        [
+          path.signal / path.noise
+          for path in paths.play(fields | {'algorithm': name}, values)
+        ]
+      )
+      for name in grid.ALGORITHMS
+    )
     assert clip.shape == (36, 500)
     assert (normal > clip).all()
 
@@ -131,53 +131,44 @@ def test_many_rounds_do_not_bring_normalising_ahead():
   gaps = value(w_star[None])
   clients = das_problems.Clients(value, gradient, 1.0, w_star, gaps)
   for rounds in (4444, 17_778):
-    s = das.schedule(
-      smoothness=1.0, clip=2.0, rho=0.03, local_steps=1, rounds=rounds,
-      gamma=4.0, largest_gap=gaps.max(),
+    s = schedule(
+      clip=2.0, rho=0.03, local_steps=1, rounds=rounds, gamma=4.0,
+      largest_gap=gaps.max(),
     )  # fmt: skip
-    clip, normal = (
-      das_problems.play(clients, s, w_star - 4, b, draws=100).mean_excess()
-      for b in das_problems.BOUNDS
-    )
-    assert ends(normal, -1) > 1.6 * ends(clip, 1)
+    play = functools.partial(das_problems.play, clients, s, w_star - 4)
+    clip, normal = (play(b, draws=100) for b in das_problems.BOUNDS)
+    assert ends(normal.mean_excess(), -1) > 1.6 * ends(clip.mean_excess(), 1)
 
 
 def test_local_steps_shrink_the_bound_and_not_the_loss():
   """With like clients, where (11) asks for many; E = 25 is its best."""
   clients, losses, bounds = das_problems.bowls(0.9)[0], [], []
-  rates = {'smoothness': 1.0, 'rho': 0.02}
   for steps in (1, 25):
-    trade = {'lipschitz': 6.0, 'curvature': 0.9, 'local_steps': steps} | rates
-    s = das_problems.schedule(
-      distance=3.0, clip=tradeoffs.unclipped_threshold(**trade),
-      local_steps=steps, **rates,
-    )  # fmt: skip
+    rates = {'smoothness': 1.0, 'rho': 0.02, 'local_steps': steps}
+    clip = tradeoffs.unclipped_threshold(6.0, 0.9, **rates)
+    s = das_problems.schedule(distance=3.0, clip=clip, **rates)
     run = das_problems.play(clients, s, clients.start(3.0), draws=100)
     losses.append(run.mean_excess())
-    over = {'distance': 3.0, 'mean_gap': 0.0}
-    bounds.append(tradeoffs.local_steps_bound(**trade, **over))
+    bounds.append(tradeoffs.local_steps_bound(6.0, 3.0, 0.0, 0.9, **rates))
   assert bounds[1] < 0.95 * bounds[0]
   assert ends(losses[1], -1) > ends(losses[0], 1)
 
 
 def test_what_the_rates_depend_on():
   """Terms of (6), (15) and (17), and K, over alpha, E and c."""
-  rounds, curvature = [], 0.9
   for alpha in (1, 4, 16):
     k = round(alpha * 2 * 10 / (4.0 * 5 * 0.1**2))
-    s = das.schedule(
-      smoothness=1.0, clip=4.0, rho=0.1, local_steps=5, rounds=k, gamma=10.0,
-      largest_gap=1.0,
-    )  # fmt: skip
+    s = schedule(
+      clip=4.0, rho=0.1, local_steps=5, rounds=k, gamma=10.0, largest_gap=1.0
+    )
     assert s.load == pytest.approx(0.5 / alpha)
     assert das.right(s, 10.0) == pytest.approx(8.0)
     assert 2 - s.load - s.load**2 >= 1.25 - 1e-9
-  for steps in range(1, 6):
-    c = tradeoffs.unclipped_threshold(
-      1.0, curvature, smoothness=1.0, rho=0.1, local_steps=steps
-    )
-    rounds.append(2 * 10 / (c * steps * 0.1**2))
-  assert rounds == sorted(rounds, reverse=True)
+  clip = functools.partial(
+    tradeoffs.unclipped_threshold, 1.0, 0.9, smoothness=1.0, rho=0.1
+  )
+  longest = [clip(local_steps=steps) * steps for steps in range(1, 6)]
+  assert longest == sorted(longest)  # K has it in the denominator
   gaps = np.random.default_rng(0).random((100, 7))
   for c in (4, 8):
     assert (c**2 / 2 * gaps.max(1) > 1.5 * c**2 / 3 * gaps.mean(1)).all()

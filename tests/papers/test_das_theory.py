@@ -16,10 +16,7 @@ def test_the_noise_is_that_of_theorem_1():
   """Any constant q does, as rho has it too."""
   spec = {'epsilon': 5.0, 'delta': 1e-5, 'population': 100, 'constant': 2.1}
   rho = bounds.das_rho(dimension=200, **spec)
-  s = das.schedule(
-    smoothness=2.0, clip=9.0, rho=rho, local_steps=4, rounds=50, gamma=6.0,
-    largest_gap=1.0,
-  )  # fmt: skip
+  s = das.Schedule(2.0, 9.0, rho, 4, 50, 6.0)
   variance = lemmas.sigma_squared(clip_norm=36.0, rounds=50, **spec)
   assert s.noise_stddev(200) ** 2 == pytest.approx(variance)
 
@@ -33,18 +30,17 @@ def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
   away = rng.standard_normal((300, d)) * np.geomspace(1e-2, 30, 300)[:, None]
   largest = clients.gaps.max()
   clip = 4 * math.sqrt(clients.smoothness * largest)
-  spec = {'smoothness': clients.smoothness, 'clip': clip, 'rounds': 100}
   for steps, extra in ((1, 0.0), (1, 1.0), (4, 0.0), (4, 1.0)):
-    spec |= {'rho': 0.4 / steps, 'gamma': clip * 10 / steps}
     s = das.schedule(
-      local_steps=steps, largest_gap=largest, cohort_variance=extra, **spec
-    )
+      smoothness=clients.smoothness, clip=clip, rho=0.4 / steps,
+      local_steps=steps, rounds=100, gamma=clip * 10 / steps,
+      largest_gap=largest, cohort_variance=extra,
+    )  # fmt: skip
     assert s.load == pytest.approx(0.5)
     w = clients.w_star + away
     run = das_problems.watch(clients, s, np.stack([w, w]))
-    g = das_problems.bounded(clients.update(w, s), s, bound)
-    after = square(away - s.client_lr * g.mean(1))
-    after += s.client_lr**2 * extra * square(g).mean(1)
+    g = s.client_lr * das_problems.bounded(clients.update(w, s), s, bound)
+    after = square(away - g.mean(1)) + extra * square(g).mean(1)
     lost = s.client_lr * steps * run.left(s, clients, bound)[0]
     assert (lost <= square(away) * (1 + 1e-9) - after).all()
 
@@ -107,24 +103,21 @@ def test_proposition_1_holds(low):
 
 @functools.cache
 def paths(problem, step):
-  """Six steps of descent with eta L = `step`: clients, points, gradients."""
+  """Six steps of descent with eta L = `step`: clients, rates, the way."""
   clients = PROBLEMS[problem]()
   rng = np.random.default_rng(1)
   scale = np.geomspace(0.1, 30, 100)[:, None]
   w = clients.w_star + scale * rng.standard_normal((100, len(clients.w_star)))
-  points, gradients = clients.path(w, step / clients.smoothness, 6)
-  return clients, points, np.array(gradients)
-
-
-def rates(clients, step):
-  smoothness = clients.smoothness
-  return {'client_lr': step / smoothness, 'smoothness': smoothness}
+  spec = {'client_lr': step / clients.smoothness}
+  points, gradients = clients.path(w, spec['client_lr'], 6)
+  spec['smoothness'] = clients.smoothness
+  return clients, spec, points, np.array(gradients)
 
 
 @each_problem
 def test_lemma_1_holds(problem):
-  clients, points, gradients = paths(problem, 0.5)
-  spec = rates(clients, 0.5) | {'local_steps': 6}
+  clients, spec, points, gradients = paths(problem, 0.5)
+  spec = spec | {'local_steps': 6}
   start, squares = square(points[0] - clients.w_star), square(gradients).sum(0)
   bound = lemmas.distance_bound(start, squares, clients.gaps, **spec)
   assert (square(points[6] - clients.w_star) <= bound).all()
@@ -133,8 +126,7 @@ def test_lemma_1_holds(problem):
 @pytest.mark.parametrize('step', [0.1, 1.9])
 @each_problem
 def test_lemmas_2_and_3_hold(problem, step):
-  clients, points, gradients = paths(problem, step)
-  spec = rates(clients, step)
+  clients, spec, points, gradients = paths(problem, step)
   start = clients.excess(points[0][:, 0]) + clients.gaps
   for steps in range(1, 7):
     moved, summed = lemmas.drift_bounds(start, local_steps=steps, **spec)
@@ -150,10 +142,9 @@ def test_lemmas_2_and_3_hold(problem, step):
 
 @each_problem
 def test_lemma_4_and_fact_2_hold(problem):
-  clients, points, gradients = paths(problem, 1 / 12)
-  spec = rates(clients, 1 / 12) | {'local_steps': 6}
+  _, spec, points, gradients = paths(problem, 1 / 12)
   norms, steps = np.sqrt(square(gradients[0])), np.arange(1, 7)[:, None, None]
-  bound = lemmas.lipschitz_drift_bound(norms, steps, **spec)
+  bound = lemmas.lipschitz_drift_bound(norms, steps, local_steps=6, **spec)
   moved = np.sqrt(square(np.array(points[1:]) - points[0]))
   assert (moved <= bound).all()
   assert (moved[0] > 0.49 * bound[0]).all()
@@ -163,8 +154,8 @@ def test_lemma_4_and_fact_2_hold(problem):
 
 @each_problem
 def test_constants_are_between_what_is_known(problem):
-  clients, points, gradients = paths(problem, 0.5)
-  client_lr, most = 0.5 / clients.smoothness, clients.smoothness * (1 + 1e-9)
+  clients, spec, points, gradients = paths(problem, 0.5)
+  client_lr, most = spec['client_lr'], clients.smoothness * (1 + 1e-9)
   assert 0 < lemmas.smoothness(points[1][:, 0], gradients[1][:, 0]) <= most
   least = lemmas.curvature(gradients[:-1], gradients[1:], client_lr=client_lr)
   assert 0 <= least <= most
@@ -180,24 +171,15 @@ def far(clients, distance=14.0, ratio=1.0, **options):
   return s, clients.start(distance)
 
 
-def cohort_variance(cohort, clients):
-  n = len(clients.gaps)
-  return 0 if cohort is None else (1 - cohort / n) / cohort
-
-
-@functools.cache
-def played(problem, bound, cohort=None):
-  clients = das_problems.PROBLEMS[problem]()
-  s, start = far(clients, cohort_variance=cohort_variance(cohort, clients))
-  return s, clients, das_problems.play(clients, s, start, bound, cohort)
-
-
 @pytest.mark.parametrize('cohort', [None, 2], ids=['all', 'poisson'])
 @each_bound
 @each_problem
 def test_rates_hold(problem, bound, cohort):
   """Theorems 2 and 4; the former is within a factor of ten of the truth."""
-  s, clients, run = played(problem, bound, cohort)
+  clients = PROBLEMS[problem]()
+  extra = 1 / cohort - 1 / len(clients.gaps) if cohort else 0
+  s, start = far(clients, cohort_variance=extra)
+  run = das_problems.play(clients, s, start, bound, cohort)
   left, right = run.left(s, clients, bound).mean(0), das.right(s, 14)
   assert ends(left, 1) < right
   if bound == 'clip' and cohort is None:
@@ -239,20 +221,15 @@ def test_the_lipschitz_case_holds(cohort):
 
 def test_equation_11_holds_with_curvature():
   """Where all are alike and more local steps make the bound smaller."""
-  clients, distance = das_problems.bowls(0.9)[0], 3.0
-  rates = {'smoothness': 1.0, 'rho': 0.1}
-  trade = {'lipschitz': 6 * distance, 'curvature': 0.9} | rates
-  over = {'distance': distance, 'mean_gap': 0.0}
-  bounds = []
+  clients, bounds = das_problems.bowls(0.9)[0], []
   for steps in (1, 5):
-    clip = tradeoffs.unclipped_threshold(**trade, local_steps=steps)
-    s = das_problems.schedule(
-      distance=distance, clip=clip, local_steps=steps, **rates
-    )
-    run = das_problems.play(clients, s, clients.start(distance))
-    assert clients.steepness(run.w).max() < trade['lipschitz']
+    rates = {'smoothness': 1.0, 'rho': 0.1, 'local_steps': steps}
+    clip = tradeoffs.unclipped_threshold(18.0, 0.9, **rates)
+    s = das_problems.schedule(distance=3.0, clip=clip, **rates)
+    run = das_problems.play(clients, s, clients.start(3.0))
+    assert clients.steepness(run.w).max() < 18.0
     assert run.norms.max() <= s.clip_norm
-    bound = tradeoffs.local_steps_bound(local_steps=steps, **trade, **over)
+    bound = tradeoffs.local_steps_bound(18.0, 3.0, 0.0, 0.9, **rates)
     assert ends(run.mean_excess(), 1) < bound
     bounds.append(bound)
   assert bounds[1] < bounds[0]

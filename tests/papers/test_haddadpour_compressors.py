@@ -15,7 +15,7 @@ D = 32
 
 
 def test_remark_2_wants_one_over_mu_squared():
-  # With e, as of Property 1, Delta is 1 + e at cols = d.
+  """With e, as of Property 1, Delta is 1 + e at cols = d."""
   printed = compressors.privix_variance(1000, 1000, form='printed')
   assert printed == pytest.approx(math.e)
   assert compressors.privix_variance(1000, 1000) == pytest.approx(1, rel=0.01)
@@ -69,8 +69,11 @@ def test_lemma_1_wants_its_scale():
 
 @pytest.mark.parametrize('combine', ['mean', 'median'])
 def test_assumption_7_is_of_a_linear_decoder(combine):
-  """Catches a median that is taken for linear: its G_q is far from 0."""
-  x = jax.random.normal(jax.random.key(1), (4, D))  # of four clients
+  """Catches a median that is taken for linear, on updates with a small mean:
+  its gap is far from 0, and so is the printed one, a difference of squares.
+  """
+  far, mean = np.random.default_rng(0).standard_normal((2, D))
+  x = jnp.float32([mean + 9 * far, mean - 9 * far])  # of two clients
   op = sketches.count_sketch(3, 8, combine=combine)
 
   def one(key):
@@ -79,12 +82,14 @@ def test_assumption_7_is_of_a_linear_decoder(combine):
     return read(tables.mean(0)), jax.vmap(read)(tables)
 
   draws = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
-  gaps = [*map(compressors.decoding_gap, *map(np.asarray, draws))]
-  square = float(np.sum(np.mean(x, 0) ** 2))
+  together, apart = map(np.asarray, draws)
+  gaps = [*map(compressors.decoding_gap, together, apart)]
+  more = (np.mean(apart, 1) ** 2 - together**2).sum(1)
   if combine == 'mean':
-    assert max(gaps) < 1e-9 * square
+    assert max(gaps) < 1e-9 * mean @ mean
   else:
-    assert fedsketch_rounds.ends(gaps, -1) > square / 10
+    assert fedsketch_rounds.ends(gaps, -1) > mean @ mean / 10
+    assert fedsketch_rounds.ends(more, -1) > mean @ mean / 5
   assert compressors.decoding_gap(x[0], x, form='printed') == 0
 
 

@@ -48,13 +48,12 @@ def test_theorem_5_holds(hashes, rows):
 def test_corollaries_4_and_5_hold(omega):
   """The latter is local SGD, of which nothing is compressed."""
   loss, start = wells(), np.full(D, 0.8)
-  spec: dict[str, Any] = {'clients': 4, 'smoothness': 2.0, 'server_lr': 1.0}
-  spec |= {'local_steps': 3, 'rounds': 250}
   eta = np.sqrt(4 / (3 * 250 * (omega + 1))) / 2  # of Theorem 2
-  spec['variance'] = 2.0
-  run = lemmas.Constants(omega, client_lr=eta, **spec)
-  gap = float(loss.value(start))
-  bound = plans.linear_speedup(omega=omega, gap=gap, **spec)
+  run = lemmas.Constants(omega, 4, 2.0, 2.0, 3, 250, eta, 1.0)
+  bound = plans.linear_speedup(
+    clients=4, smoothness=2.0, variance=2.0, local_steps=3, rounds=250,
+    gap=float(loss.value(start)), omega=omega,
+  )  # fmt: skip
   x = fedsketch_rounds.play(loss, run, start, 1, 8 if omega else 0, draws=60)
   assert below(slopes(loss, x), bound, 0.2)
 
@@ -113,13 +112,11 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
     phi = rates.regularizer(16, run.local_steps)
     last = loss.value(x[-1])
     assert rates.condition(run, form=form) <= 1
-    pl_bound = functools.partial(rates.pl_bound, pl_constant=1.0)
-    # Of (1 - phi) |x|^2 / 2, regularised.
-    convex_bound = functools.partial(rates.convex_bound, norm=0.0)
     for losses, bound in (
       (slopes(loss, x), rates.nonconvex_bound),
-      (last, pl_bound),
-      ((1 - phi) * last, convex_bound),
+      (last, functools.partial(rates.pl_bound, pl_constant=1.0)),
+      # Of (1 - phi) |x|^2 / 2, regularised.
+      ((1 - phi) * last, functools.partial(rates.convex_bound, norm=0.0)),
     ):
       if form == 'corrected':
         assert ends(losses, 1) < bound(run, gap)
@@ -147,10 +144,11 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
 def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   """By the hashes it asks for: f is phi / 2 |x|^2, as what regularises it."""
   eps, clients = 0.05, 32
-  spec = {'omega': compressors.privix_variance(D, 1), 'smoothness': 1.0}
-  spec |= {'clients': clients, 'server_lr': clients, 'hashes': 'independent'}
-  spec |= {'variance': 0.0, 'accuracy': eps, 'form': 'printed'}
-  run = plans.fedsketch('convex', **spec)
+  run = plans.fedsketch(
+    'convex', omega=compressors.privix_variance(D, 1), smoothness=1.0,
+    clients=clients, server_lr=clients, hashes='independent', variance=0.0,
+    accuracy=eps, form='printed',
+  )  # fmt: skip
   phi = rates.regularizer(clients, run.local_steps)
   # Without noise, local steps on 2 phi |x|^2 / 2 are one, of this size.
   steps = -np.expm1(run.local_steps * np.log1p(-2 * phi * run.client_lr))
@@ -166,10 +164,10 @@ def test_theorem_3_reaches_its_accuracy_in_the_library():
   spec = {'omega': omega, 'clients': quadratics.CLIENTS, 'variance': 0.0}
   spec |= {'smoothness': 2.0, 'pl_constant': 0.3}
   run = plans.fedsketchgate('pl', accuracy=eps, server_lr=5.0, **spec)
-  names = 'local_steps', 'client_lr', 'server_lr'
-  options = {name: getattr(run, name) for name in names}
-  options['sketch'] = quadratics.COUNT
-  cohort = quadratics.heterogeneous()
-  _, distance = quadratics.play('fedsketchgate', cohort, run.rounds, **options)
+  _, distance = quadratics.play(
+    'fedsketchgate', quadratics.heterogeneous(), run.rounds,
+    sketch=quadratics.COUNT, local_steps=run.local_steps,
+    client_lr=run.client_lr, server_lr=run.server_lr,
+  )  # fmt: skip
   # All curvatures are between 0.3 and 2: f - f* falls below eps of itself.
   assert distance[-1] ** 2 < 0.15 * eps

@@ -19,15 +19,16 @@ ALIKE = Problem(64, 10, 2.0, 3.0, 0.0, 0.1)
 UNLIKE = ALIKE._replace(heterogeneity=5.0)
 AMS = functools.partial(lemmas.alpha, 'ams', 64)
 TARGETS = [10.0**-k for k in range(7)]
+each_problem = pytest.mark.parametrize('problem', [ALIKE, UNLIKE])
 
 
-@pytest.mark.parametrize('problem', [ALIKE, UNLIKE], ids=['alike', 'unlike'])
+@each_problem
 @pytest.mark.parametrize('target', [1.0, 1e-2, 1e-5])
 def test_plans_split_the_target(problem, target):
   """In two terms of at most a half each."""
   _, _, smoothness, distance, variance, mu = problem
-  number = {'alpha': AMS(4), 'smoothness': smoothness}
-  number['distance_squared'] = distance
+  number = {'smoothness': smoothness, 'distance_squared': distance}
+  number['alpha'] = AMS(4)
   strongly = functools.partial(song.strongly_convex, strong_convexity=mu)
   table = {'alpha': AMS(4), 'size': 4}
   for bound, plan in (
@@ -60,21 +61,19 @@ def test_printed_threshold_is_half_of_the_true_one():
     assert [reached(edge * x, form) for x in (0.4, 0.6, 0.9, 1.1)] == parts
 
 
-def test_plans_are_of_the_order_of_the_corollaries():
+@pytest.mark.parametrize(
+  ('kind', 'low', 'high'), [('convex', 63, 129), ('strongly_convex', 2.8, 8.1)]
+)
+@each_problem
+def test_plans_are_of_the_order_of_the_corollaries(problem, kind, low, high):
   """Tables of one number and one local step, at all accuracies."""
-  for problem in (ALIKE, UNLIKE):
-    convex = problem._replace(strong_convexity=0.0)
-    for plan, floats, on, low, high in (
-      (plans.convex_plan, communication.convex_floats, convex, 63, 129),
-      (
-        plans.strongly_convex_plan,
-        communication.strongly_convex_floats, problem, 2.8, 8.1,
-      ),
-    ):  # fmt: skip
-      ratios = [
-        plan(t, on, alpha=AMS(1)).floats / floats(t, on) for t in TARGETS
-      ]
-      assert low < min(ratios) < max(ratios) < high
+  plan = getattr(plans, f'{kind}_plan')
+  floats = getattr(communication, f'{kind}_floats')
+  if kind == 'convex':
+    problem = problem._replace(strong_convexity=0.0)
+  sent = [plan(t, problem, alpha=AMS(1)).floats for t in TARGETS]
+  ratios = np.divide(sent, [floats(t, problem) for t in TARGETS])
+  assert low < min(ratios) < max(ratios) < high
 
 
 def test_sketching_saves_a_factor_d_only_where_clients_differ():
@@ -110,16 +109,14 @@ def delta_of(epsilon_hat, steps, epsilon):
 @pytest.mark.parametrize('constant', [1, 3])
 def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   """Steps of epsilon 0.09 < 1 / sqrt(K), and 10^-12 more than they need."""
-  for steps, rounds in ((100, 1), (5, 20)):
-    of = functools.partial(privacy.total_epsilon, 0.09, 1e-12, steps, rounds)
+  for theorem, count in (
+    (privacy.local_epsilon, (100,)), (privacy.total_epsilon, (5, 20)),
+  ):  # fmt: skip
+    of = functools.partial(theorem, 0.09, 1e-12, *count)
     claimed, delta = of(form='printed')
     assert delta_of(0.09, 100, constant * claimed) > 1e4 * delta
     enough, slack = of(delta_slack=1e-6)
     assert delta_of(0.09, 100, enough) <= slack
-  one = functools.partial(privacy.local_epsilon, 0.09, 1e-12, 100)
-  assert one(form='printed') == pytest.approx((10 * 0.09, 100 * 1e-12))
-  slack = {'delta_slack': 1e-6}
-  assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
 
 
 @pytest.mark.parametrize('batch', [1, 4])
