@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 
+from fl_sketch.data import partitions
 from fl_sketch.runs import config as config_lib, sweep
 import numpy as np
 from papers.common import comparison, registration
@@ -139,6 +140,15 @@ def test_both_rates_are_tuned_by_what_clients_hold_out(name, played):
     assert c['test_slice'] == '0:100'
   kinds = {c.get('partition', 'iid') for c in of('race').values()}
   assert kinds == {r['partition']['partition'], 'iid'}
+
+
+def test_a_device_has_one_class_or_two():
+  """Catches shards that are shorter than a class, of several devices."""
+  labels = np.random.default_rng(0).integers(10, size=60_000)
+  own = registration.read('S2-Fig2')['partition']
+  p = partitions.partition(own.pop('partition'), labels, 50, **own)
+  held = {len({*labels[p.client(i)]}) for i in range(50)}
+  assert held == {1, 2}
 
 
 def run_of(*accuracies):
