@@ -20,7 +20,13 @@ from .chen.studies import (
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
-from .haddadpour.studies import drift, figures as haddadpour, tables as floats
+from .haddadpour.studies import (
+  drift,
+  figures as haddadpour,
+  privacy,
+  sampled,
+  tables as floats,
+)
 from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
@@ -91,6 +97,10 @@ _HADDADPOUR = _of(
    'Table 1', floats.table_1, 0.1),
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
+  ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
+   'Theorem 1, Corollary 1', privacy.privacy, 12),
+  ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
+   'section 5.2', sampled.sampled, 6),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
    'ways', 'Algorithm 6', drift.drift, 1),
 )  # fmt: skip
@@ -103,7 +113,7 @@ _CHEN = _of(
   ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
    'dimension', 'introduction, Table 1', rivals.growth, 20),
   ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
-   'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 20),
+   'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
   ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
    'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',

@@ -98,9 +98,9 @@ def spectra(ws: Workspace) -> study.Report:
     seeds[net['key']] = found
     for mark, name in enumerate(('start', 'half', 'end')):
       cell = f'{net["key"]}, {name}'
-      near |= {f'{cell}, d = {x["d"]:,}': x['near_zero'][mark] for x in found}
       ranks = np.array([x['intrinsic_dimension'][mark] for x in found])
-      if len(sizes) > 1:
+      if len(sizes) > 1:  # not the network of the power law, of other seeds
+        near |= {f'{cell}, d = {x["d"]:,}': x['near_zero'][mark] for x in found}
         slopes[cell] = np.polyfit(np.log(sizes), np.log(ranks), 1)[0]
         lines.append(plots.mean_line(name, [sizes] * len(ranks.T), ranks.T))
       rows += [
