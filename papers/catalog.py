@@ -8,17 +8,33 @@ import pathlib
 
 from fl_sketch.utils import fields
 
-from .chen.studies import dimensions, figures as chen, spectra, tables
+from .chen.studies import (
+  choices,
+  dimensions,
+  figures as chen,
+  rivals,
+  spectra,
+  tables,
+  widths,
+)
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
-from .haddadpour.studies import drift, figures as haddadpour, tables as floats
+from .haddadpour.studies import (
+  drift,
+  figures as haddadpour,
+  privacy,
+  sampled,
+  tables as floats,
+)
 from .language import report as language
 from .private import studies as private_studies
 from .song.studies import (
   attack,
+  data as song_data,
   extensions as song_extensions,
   figures as song,
+  leaks,
   tables as song_tables,
   totals as song_totals,
 )
@@ -37,6 +53,8 @@ def _of(paper: str, *rows: _Row) -> list[study.Study]:
 
 _SONG = _of(
   'Song, Wang, Yu, Zhang, arXiv:2210.08371',
+  ('S0-Abs1', 'Bytes to a loss on images, with a sketch and without',
+   'abstract', song_data.communication, 15),
   ('S0-X1', 'Table 1: constants of the operators, printed, exact, measured',
    'Table 1', song_tables.table_1, 2),
   ('S0-Bounds', 'Convergence against the bounds, K = 1 and K > 1',
@@ -44,11 +62,15 @@ _SONG = _of(
   ('S0-NoExtra', 'Total communication with a sketch and without',
    'sections 5 and 8', song_totals.communication, 3),
   ('S0-Ext', 'Momentum, minibatches and local SGD with a sketch and without',
-   'section 8', song_extensions.extensions, 10),
+   'section 8', song_extensions.extensions, 2),
   ('S0-DPcost', 'What the noise of Algorithm 2 costs',
    'Algorithm 2, section 6', song.privacy, 5),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
    'section 7', attack.recovery, 5),
+  ('S0-NoHarder', 'Gradient leakage from tables of every operator',
+   'introduction, section 7', leaks.operators, 10),
+  ('S0-Images', 'Images from gradients, tables and tables with noise',
+   'section 7', leaks.images, 25),
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
@@ -82,13 +104,25 @@ _HADDADPOUR = _of(
    'Table 1', floats.table_1, 0.1),
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
+  ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
+   'Theorem 1, Corollary 1', privacy.privacy, 12),
+  ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
+   'section 5.2', sampled.sampled, 6),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
    'ways', 'Algorithm 6', drift.drift, 1),
 )  # fmt: skip
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
   ('S4-LogD', 'Rounds of SAFL against the dimension at one size of tables',
-   'abstract, Theorem 3.2', dimensions.headline, 90),
+   'abstract, Theorem 3.2', dimensions.headline, 100),
+  ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
+   'abstract, Theorem 3.2', dimensions.one_rate, 5),
+  ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
+   'dimension', 'introduction, Table 1', rivals.growth, 20),
+  ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
+   'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
+  ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
+   'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',

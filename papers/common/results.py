@@ -76,7 +76,7 @@ def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
     from PIL import Image
   paths = []
   for picture in result['pictures']:
-    if 'panels' not in picture:  # of images
+    if not picture.get('panels'):  # of images
       continue
     panels = figures.from_json(picture['panels'])
     full = io.BytesIO()

@@ -155,7 +155,8 @@ def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:
   mean = float(over.mean())
   error = float(over.std(ddof=1)) / count**0.5 if count > 1 else math.nan
   # Equal but for rounding have no spread to judge by.
-  if not (math.isfinite(error) and error > 1e-12 * abs(x).max()):
+  size = max(abs(x).max(), abs(bound))
+  if not (math.isfinite(error) and error > 1e-12 * size):
     return _Cell(mean, math.nan, count, *_signs(over))
   breaks, keeps = special.stdtr(count - 1, np.array([1, -1]) * mean / error)
   return _Cell(mean, error, count, float(keeps), float(breaks))

@@ -89,7 +89,7 @@ def test_a_finished_folder_has_rows_table_and_pictures(finished):
   assert [r.get('noise_multiplier') for r in rows] == [None] * 2 + [z]
   assert all(0 < r['median_error'] < np.inf for r in rows)
   files = {path.name for path in folder.iterdir()}
-  assert files >= {'success.png', 'error.png', 'table.md'}
+  assert files >= {'success.png', 'table.md'}
   two = from_mapping(TINY | {'sketches': ['gaussian', 'ams']})
   made = report.result(two, [*rows, rows[1] | {'sketch': 'ams'}])
   errors = made.seeds['relative error']['gradient, batch 1']

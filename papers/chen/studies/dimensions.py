@@ -1,6 +1,6 @@
 """Rounds of SAFL against the dimension at one size of tables: the headline."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import itertools
 from typing import Any, NamedTuple
@@ -15,14 +15,13 @@ import numpy as np
 from ...common import registration, study, workspace
 from ...common.workspace import Workspace
 
-_NAME = 'S4-LogD'
-_CLIENTS, _SIZE = 2, 64  # a table has 64 numbers
+CLIENTS, SIZE = 2, 64  # a table has 64 numbers
 _NOISE = 0.01  # squared norm of a client's gradient noise
 _SETTING = (
-  f'{_CLIENTS} clients take one step a round on w^T A w / 2, A diagonal with '
+  f'{CLIENTS} clients take one step a round on w^T A w / 2, A diagonal with '
   'the eigenvalues i^-s; their gradients have Gaussian noise along A, of '
   f'squared norm {_NOISE:g}, where the first gradient has norm 1. The start is '
-  f'normal. A table has {_SIZE} numbers whatever d is. Each cell has the rate '
+  f'normal. A table has {SIZE} numbers whatever d is. Each cell has the rate '
   'that needs the fewest rounds on the tuning seeds, and each target its own. '
   'The sum of the eigenvalues over the largest is the intrinsic dimension: it '
   'is bounded for s above 1, grows as log d at 1, as d^0.1 at 0.9, and is d at '
@@ -46,40 +45,62 @@ def rounds_to(
   seeds: Sequence[int],
   most: int,
 ) -> np.ndarray:
+  """Count rounds of SAFL in a cell; see `count`."""
+  curvature = np.arange(1, cell.dimension + 1.0) ** -cell.exponent
+  op = sketches.make(cell.operator, **_options(cell.operator))
+  make = lambda loss_fn: algorithms.make(
+    'safl', loss_fn, sketch=op, server_optimizer=cell.server
+  )
+  return count(make, curvature, targets, rates, seeds, most)
+
+
+def count(
+  method: Callable[[Any], Any],
+  curvature: np.ndarray,
+  targets: Sequence[float],
+  rates: Sequence[float],
+  seeds: Sequence[int],
+  most: int,
+  *,
+  noise_size: float = _NOISE,
+  turn: Callable[[jax.Array], jax.Array] = lambda w: w,
+  draw: Callable[..., jax.Array] = jax.random.normal,
+) -> np.ndarray:
   """Count rounds until the squared gradient is a target.
 
   f64[targets, rates, seeds], targets falling; NaN where `most` rounds are not
-  enough.
+  enough. `method` is loss -> the algorithm's `make`; `turn` is orthogonal, to
+  the axes of the Hessian; `draw` (key, shape) is the direction of the start.
   """
-  curvature = np.arange(1, cell.dimension + 1.0) ** -cell.exponent
   bent = jnp.asarray(curvature, jnp.float32)
-  noise = jnp.sqrt(_NOISE * bent / bent.sum())
+  noise = jnp.sqrt(noise_size * bent / bent.sum())
   goals = jnp.asarray(targets, jnp.float32)
-  loss_fn = lambda w, x: 0.5 * jnp.sum(bent * w**2) + jnp.sum(noise * w * x[0])
-  op = sketches.make(cell.operator, **_options(cell.operator))
-  make = algorithms.make(
-    'safl', loss_fn, sketch=op, server_optimizer=cell.server
-  )
+
+  def loss_fn(w, x):
+    w = turn(w)
+    return 0.5 * jnp.sum(bent * w**2) + jnp.sum(noise * w * x[0])
+
+  make = method(loss_fn)
   round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
-  shape = _CLIENTS, 1, 1, cell.dimension
-  ids, weights = np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32)
+  shape = CLIENTS, 1, 1, bent.size
+  ids, weights = np.arange(CLIENTS), np.ones(CLIENTS, np.float32)
 
   def one(rate, seed):
     hp = algorithms.Hyper(jnp.float32(1), rate)
     key, draws, first = jax.random.split(jax.random.key(seed), 3)
-    start = jax.random.normal(first, bent.shape)
-    start = start / jnp.linalg.norm(bent * start)
+    start = draw(first, bent.shape)
+    start = start / jnp.linalg.norm(bent * turn(start))
 
     def step(carry):
-      state, count, hits = carry
-      x = jax.random.normal(jax.random.fold_in(draws, count), shape)
+      state, done, hits = carry
+      x = jax.random.normal(jax.random.fold_in(draws, done), shape)
       state, _ = round_fn(hp, state, rounds_lib.Cohort(ids, weights, x), key)
-      reached = jnp.sum((bent * state.params) ** 2) <= goals
-      hits = jnp.where(reached & (hits > most), count + 1, hits)
-      return state, count + 1, hits
+      reached = jnp.sum((bent * turn(state.params)) ** 2) <= goals
+      hits = jnp.where(reached & (hits > most), done + 1, hits)
+      return state, done + 1, hits
 
     goes_on = lambda carry: (carry[1] < most) & (carry[2] > most).any()
-    state = rounds_lib.init(make(hp), start, _CLIENTS)
+    state = rounds_lib.init(make(hp), start, CLIENTS)
     hits = jnp.full(goals.shape, most + 1, jnp.int32)
     return jax.lax.while_loop(goes_on, step, (state, jnp.int32(0), hits))[2]
 
@@ -92,26 +113,31 @@ def rounds_to(
 
 def _options(operator: str) -> dict[str, int]:
   if operator == 'count_sketch':
-    return {'rows': 1, 'cols': _SIZE}
-  return {'size': _SIZE}
+    return {'rows': 1, 'cols': SIZE}
+  return {'size': SIZE}
 
 
 def _tuned(cell: Cell, registered: Mapping[str, Any], group: Mapping[str, Any]):
   """Return the rounds of every seed to every target, each at its best rate."""
   targets, most = group['targets'], group['most_rounds']
   rates = registered['rates']
-  trials = rounds_to(cell, targets, rates, registered['tuning_seeds'], most)
-  worst = np.nan_to_num(trials, nan=np.inf).mean(-1)
-  best = [rates[i] for i in worst.argmin(-1)]
-  final = rounds_to(cell, targets, best, registered['seeds'], most)
+  if len(rates) > 1:
+    trials = rounds_to(cell, targets, rates, registered['tuning_seeds'], most)
+    worst = np.nan_to_num(trials, nan=np.inf).mean(-1)
+    best = [rates[i] for i in worst.argmin(-1)]
+  else:
+    best = rates * len(targets)
+  played = sorted({*best})
+  final = rounds_to(cell, targets, played, registered['seeds'], most)
   return [
-    {'rate': rate, 'rounds': final[i, i].tolist()}
+    {'rate': rate, 'rounds': final[i, played.index(rate)].tolist()}
     for i, rate in enumerate(best)
   ]
 
 
 def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
   """Every line of cells over the dimensions, with what was measured."""
+  registered = registered | group  # a group may have servers and rates
   for exponent, operator, server in itertools.product(
     group['exponents'], registered['operators'], registered['servers']
   ):
@@ -130,11 +156,17 @@ def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
     yield cells, measured
 
 
-def headline(ws: Workspace) -> study.Report:
+def one_rate(ws: Workspace) -> study.Report:
+  """Rounds to a given gradient at one rate for all dimensions."""
+  return headline(ws, 'S4-LogD-Rate')
+
+
+def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
   """Rounds to a given gradient, and their growth with the dimension."""
-  registered = registration.read(_NAME)
+  registered = registration.read(name)
   if ws.scale == 'quick':
-    registered |= _QUICK
+    groups = [_QUICK_GROUP | {'key': g['key']} for g in registered['group']]
+    registered |= _QUICK | {'group': groups}
   slopes: dict[str, dict[str, np.ndarray]] = {}
   panels, rows, seeds = [], [], {}
   for group in registered['group']:
@@ -162,7 +194,7 @@ def headline(ws: Workspace) -> study.Report:
     seeds,
     [study.Table(caption, _HEAD, rows)],
     [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
+    [_SETTING, *registered.get('notes', [])],
   )
 
 
@@ -180,8 +212,8 @@ _HEAD = 's', 'operator', 'server', 'target', 'd: rounds', 'growth', 'rates'
 _QUICK = {
   'tuning_seeds': [0], 'seeds': [1, 2], 'rates': [0.03],
   'operators': ['count_sketch'], 'servers': ['adam'],
-  'group': [
-    {'key': key, 'exponents': [2.0], 'targets': [0.5], 'dimensions': [128, 256],
-     'most_rounds': 20} for key in ('bounded', 'slowly', 'flat')
-  ],
+}  # fmt: skip
+_QUICK_GROUP = {
+  'exponents': [2.0], 'targets': [0.5], 'dimensions': [128, 256],
+  'most_rounds': 20,
 }  # fmt: skip

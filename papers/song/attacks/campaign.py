@@ -95,7 +95,10 @@ def attack(
   row |= {k: float(v.mean()) for k, v in every.items()}
   row['errors'] = every['relative_error'].tolist()
   row['median_error'] = float(np.median(row['errors']))
-  row['objective'] = float(np.median(guesses.objective))
+  row['objectives'] = np.asarray(guesses.objective, float).tolist()
+  row['objective'] = float(np.median(row['objectives']))
+  if 'psnr' in every:
+    row['psnrs'] = every['psnr'].tolist()
   return row, images
 
 

@@ -24,7 +24,6 @@ _COLUMNS = {  # heads of the table, and how a number of it is written
   'label_accuracy': ('labels', '.2f'),
 }
 _NAMES = {'clip': 'clipped to', 'normalize': 'scaled to', 'top_k': 'top'}
-_NOISES = {'noise': 'length of the noise in the message', 'epsilon': 'epsilon'}
 
 
 def write(
@@ -35,8 +34,6 @@ def write(
   with extras.optional_figures():
     if any(row['size'] for row in rows):
       figures.draw([_success(rows)]).savefig(folder / 'success.png', dpi=110)
-    if any(row['defence'] in _NOISES for row in rows):
-      figures.draw(_errors(rows)).savefig(folder / 'error.png', dpi=110)
     for n in c.batch_sizes if victim.x.ndim == 4 else ():
       some = [row for row in rows if row['batch_size'] == n]
       picture = _images(c, victim, some, folder)
@@ -122,42 +119,6 @@ def _success(rows) -> figures.Panel:
   return figures.Panel(
     label, 'share of inputs recovered', lines, x_scale='log', x_mark=1.0
   )
-
-
-def _errors(rows) -> list[figures.Panel]:
-  """Plots the reconstruction error against noise and against epsilon."""
-  defences = {row['defence'] for row in rows}
-  panels = []
-  for kind, words in _NOISES.items():
-    if kind not in defences:
-      continue
-    lines = []
-    for n in dict.fromkeys(row['batch_size'] for row in rows):
-      points = sorted(
-        (row['strength'], row['median_error'])
-        for row in rows
-        if row['defence'] == kind and row['batch_size'] == n
-      )
-      xs, ys = zip(*points, strict=True)
-      name = f'batch of {n}'
-      lines.append(figures.Line(name, xs, ys))
-      for row in _undefended(rows, kind, n):
-        flat = [row['median_error']] * 2
-        ends = [xs[0], xs[-1]]
-        lines.append(figures.Line('', ends, flat, family=name, variant=2))
-    label = 'median relative error (dotted: no noise)'
-    panels.append(
-      figures.Panel(words, label, lines, x_scale='log', y_scale='log')
-    )
-  return panels
-
-
-def _undefended(rows, kind, n):
-  """The undefended rows that correspond to the defended ones."""
-  message_of = lambda r: (r['sketch'], r['size'], r['batch_size'], r['rounds'])
-  defended = {message_of(r) for r in rows if r['defence'] == kind}
-  plain = lambda r: r['defence'] == 'none' and r['batch_size'] == n
-  return [r for r in rows if plain(r) and message_of(r) in defended]
 
 
 def _images(c, victim, rows, folder):

@@ -36,6 +36,7 @@ class AttackConfig:
   inputs: int = field('of gaussian', 12)
   outputs: int = field('of gaussian: the model has inputs x outputs numbers', 8)
   examples: f.Count = field('batches that are attacked, one by one', 60)
+  skip: f.Size = field('samples of a data set before the first', 0)
   batch_sizes: tuple[f.Count, ...] = (1,)
   local_steps: f.Count = field('full-batch ones', 1)
   client_lr: f.Positive = 0.1

@@ -38,7 +38,7 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
   if c.dataset == 'gaussian':
     return _tanh(c, count)
   dataset = sources.load(c.dataset, data_dir)
-  x, y = dataset.test['x'], dataset.test['y']
+  x, y = (dataset.test[k][c.skip :] for k in ('x', 'y'))
   if len(x) < count:
     raise ValueError(f'examples x batch size = {count} must be <= {len(x)}.')
   options = {}
