@@ -18,6 +18,7 @@ from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
 from papers.song.attacks import campaign, settings
+from papers.song.studies import data as song_data
 import pytest
 
 BYTES = 3200  # of a client in a round
@@ -168,6 +169,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', saved),
     (tables, '_fewest_bytes', lambda kind: 100.0),
+    (song_data, '_measured', lambda ws, _, cell: ws.configs.update(cell) or {}),
   ):
     monkeypatch.setattr(module, function, made_up)
   ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
