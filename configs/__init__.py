@@ -1,9 +1,10 @@
 """Configs of experiments, one a file: source, command, result and time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import dataclasses
 import importlib
 import typing
+from typing import Any
 
 from fl_sketch.runs import config
 from fl_sketch.runs.fields.registries import CALLS, MAPPINGS, REGISTRIES
@@ -37,11 +38,29 @@ def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
   return variant.endswith('quick')
 
 
+def words(variant: str, *groups: Sequence[str]) -> list[Any]:
+  """Return a word of each group, its first by default, and whether 'quick' is.
+
+  Words of a variant have commas between; ValueError if there are others.
+  """
+  given = {*variant.split(',')} - {''}
+  taken = [next((x for x in some if x in given), some[0]) for some in groups]
+  if not given <= {*taken, 'quick'}:
+    raise ValueError(
+      f'{variant=} must be a word of each of {groups}, or quick.'
+    )
+  return [*taken, 'quick' in given]
+
+
 def attack() -> ConfigDict:
   """Return every field of an attack's config at its default."""
+  return _fields(paper('song.attacks').settings.AttackConfig)
+
+
+def paper(name: str) -> Any:
+  """Return a module of the archive, such as 'song.attacks'."""
   package = f'{__package__}'.removesuffix('configs')
-  attacks = importlib.import_module(f'{package}papers.song.attacks')
-  return _fields(attacks.settings.AttackConfig)
+  return importlib.import_module(f'{package}papers.{name}')
 
 
 def _fields(cls) -> ConfigDict:

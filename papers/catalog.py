@@ -21,7 +21,6 @@ from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark
 from .haddadpour.studies import (
-  drift,
   figures as haddadpour,
   privacy,
   sampled,
@@ -102,11 +101,9 @@ _HADDADPOUR = _of(
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
   ('S2-Privacy', 'What tables of FedSKETCH hide of images, and lose of updates',
-   'Theorem 1, Corollary 1', privacy.privacy, 12),
+   'Theorem 1, Corollary 1', privacy.privacy, 10),
   ('S2-Sampled', 'FedSKETCHGATE with sampled clients beside Theorem 3',
-   'section 5.2', sampled.sampled, 6),
-  ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
-   'ways', 'Algorithm 6', drift.drift, 1),
+   'section 5.2', sampled.sampled, 3),
 )  # fmt: skip
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
@@ -115,11 +112,11 @@ _CHEN = _of(
   ('S4-LogD-Rate', 'Rounds of SAFL against the dimension at one rate for all',
    'abstract, Theorem 3.2', dimensions.one_rate, 5),
   ('S4-Rivals-LogD', 'Rounds of methods with error feedback against the '
-   'dimension', 'introduction, Table 1', rivals.growth, 20),
+   'dimension', 'introduction, Table 1', rivals.growth, 7),
   ('S4-Choices', 'Servers, operators, local steps and printed rates of SAFL',
    'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
   ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
-   'Definition 3.1, Figures 4 and 5', widths.spectra, 20),
+   'Definition 3.1, Figures 4 and 5', widths.spectra, 25),
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',

@@ -224,10 +224,14 @@ class ViT(nn.Module):
   depth: fields.Count = 12  # blocks
   heads: fields.Count = 12  # a divisor of the width
   patch: fields.Count = 16  # side of a patch in pixels, divides the image's
+  side: fields.Count | None = None  # images are resized to it first
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
+    if self.side is not None:
+      shape = len(x_BxHxWxC), self.side, self.side, x_BxHxWxC.shape[-1]
+      x_BxHxWxC = jax.image.resize(x_BxHxWxC, shape, 'bilinear')
     (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
     if rows % patch or cols % patch:
       raise ValueError(f'{rows=} and {cols=} must be multiples of {patch=}.')

@@ -1,4 +1,4 @@
-"""What configs of studies start from: `new`, `attack` and `is_quick`."""
+"""What configs of studies start from: functions of `configs`."""
 
 import importlib
 
@@ -7,3 +7,4 @@ _CONFIGS = importlib.import_module(
   __name__.removesuffix('papers.common.config_fields') + 'configs'
 )
 new, attack, is_quick = _CONFIGS.new, _CONFIGS.attack, _CONFIGS.is_quick
+paper, words = _CONFIGS.paper, _CONFIGS.words

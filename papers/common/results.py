@@ -38,6 +38,7 @@ def run(
   ws.configs.clear()
   ws.seconds.clear()
   report = study.run(ws)
+  registered = registration.read(study.name)
   title, notes, claims = study.title, report.notes, report.claims
   if ws.scale == 'quick':
     title, notes, claims = f'Rehearsal of: {title}', [_REHEARSAL], []
@@ -56,8 +57,9 @@ def run(
       }
       for i, p in enumerate(report.pictures, start=1)
     ],
-    'notes': list(notes), 'seeds': report.seeds, 'configs': _anywhere(ws),
-    'registered': registration.read(study.name), 'seconds': dict(ws.seconds),
+    'notes': list(notes), 'seeds': report.seeds,
+    'configs': _anywhere(ws, registered), 'registered': registered,
+    'seconds': dict(ws.seconds),
     'commit': _commit(),
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()  # fmt: skip
@@ -151,7 +153,18 @@ def _commit() -> str | None:
   return git.stdout.strip() or None
 
 
-def _anywhere(ws: Workspace) -> dict[str, Any]:
-  """The configs that ran, without the place where they were."""
-  text = json.dumps(ws.configs)
-  return json.loads(text.replace(str(ws.folder), f'DIR/{ws.scale}'))
+def _anywhere(ws: Workspace, registered: Mapping[str, Any]) -> dict[str, Any]:
+  """The configs that ran, without their place and what is registered."""
+  text = json.dumps(ws.configs).replace(str(ws.folder), f'DIR/{ws.scale}')
+  return {k: _own(x, registered) for k, x in json.loads(text).items()}
+
+
+def _own(config: Mapping[str, Any], registered: Mapping[str, Any]):
+  """The fields of a config that its registration has not, by their name."""
+
+  def has(name, value):
+    known = registered.get(name)
+    inside = isinstance(value, dict) and isinstance(known, list)
+    return name in registered and (value in known if inside else value == known)
+
+  return {k: x for k, x in config.items() if not has(k, x)}

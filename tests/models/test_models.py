@@ -1,5 +1,6 @@
 """Every model of images has its published size, and trains anywhere."""
 
+import functools
 from unittest import mock
 
 import any_models
@@ -99,6 +100,20 @@ def test_smooth_lenet_starts_uniform_between_halves():
       assert abs(leaf).max() <= 0.5
     # Of 300 numbers and more; beyond seven standard deviations of the mean.
     assert abs(3 * np.square(2 * layer['kernel']).mean() - 1) < 0.4
+
+
+@pytest.mark.nightly
+def test_a_vit_resizes_images_between_the_centres_of_pixels():
+  """Catches pixels that stand at corners, and a size of the file's images."""
+  make = functools.partial(models.make, 'vit_nano', 3, depth=1)
+  plain, resized = make(), make(side=8)
+  params, x = draw_params(resized, (4, 4, 3)), normal(0, 2, 4, 4, 3)
+  at = np.clip((np.arange(8) + 0.5) / 2 - 0.5, 0, 3)
+  weights = np.stack([np.interp(at, np.arange(4), one) for one in np.eye(4)], 1)
+  larger = np.einsum('ai,bj,nijc->nabc', weights, weights, x)
+  apply = lambda module, x: module.apply({'params': params}, x)
+  want = apply(plain, larger.astype(np.float32))
+  np.testing.assert_allclose(apply(resized, x), want, rtol=1e-4, atol=1e-4)
 
 
 def convolved(x, kernel, padding, stride=1):

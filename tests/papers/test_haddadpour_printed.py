@@ -3,9 +3,7 @@
 import itertools
 import math
 
-import fedsketch_rounds
-from fl_sketch import models, sketches
-from fl_sketch.sketches import estimators
+from fl_sketch import models
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,28 +44,6 @@ def test_gradients_of_lenet_are_not_normal():
 
   gradient = jax.tree.leaves(jax.grad(loss)(params))
   assert stats.kurtosis(np.concatenate([*map(np.ravel, gradient)])) > 30
-
-
-@pytest.mark.long
-@each_table
-def test_heaprix_as_printed_loses_part_of_the_update(t, m):
-  """Of a normal vector; fresh hashes lose nothing, at the omega of PRIVIX."""
-  x = np.random.default_rng(0).standard_normal(D)
-  x = jnp.asarray(x / np.linalg.norm(x), jnp.float32)
-  op = sketches.count_sketch(t, m)
-
-  @jax.jit
-  def one(key):
-    read = lambda *how: estimators.heaprix(op, key, x, m, *how)
-    privix = op.desketch(key, op.sketch(key, x), x)
-    every = read('shared', False), read('fresh', True), privix
-    return [(y @ x, jnp.sum((y - x) ** 2)) for y in every]
-
-  draws = [*map(one, jax.random.split(jax.random.key(0), 20))]
-  kept, omega = np.moveaxis(np.array(draws), 0, -1).swapaxes(0, 1)
-  lost = [fedsketch_rounds.ends(some, 1) < 1 for some in kept]
-  assert lost == [True, False, False]
-  assert abs(omega[1].mean() / omega[2].mean() - 1) < 0.2
 
 
 def test_the_remark_on_assumption_3_is_reversed():

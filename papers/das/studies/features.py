@@ -65,14 +65,19 @@ def _write(ws, dataset, trained, path) -> int:
   outputs = features(c, params, data, ws.progress)
   scale = np.quantile(outputs['train'][:PUBLIC], 0.999, axis=0)
   byte = lambda x: np.rint(255 * np.clip(x / scale, 0, 1)).astype(np.uint8)
-  labels = data.train['y'][PUBLIC:]
+  train = {'x': byte(outputs['train'][PUBLIC:]), 'y': data.train['y'][PUBLIC:]}
+  test = {'x': byte(outputs['test']), 'y': data.test['y']}
+  return deal(path, train, test, POPULATION)
+
+
+def deal(path, train, test, population: int) -> int:
+  """Writes a store of 'x' and 'y', in shards of appendix G; len(x[0])."""
   dealt = partitions.partition(
-    'label_shards', labels, POPULATION, 0, shards_per_client=SHARDS
+    'label_shards', train['y'], population, 0, shards_per_client=SHARDS
   )
   order = dealt.take(np.arange(dealt.samples))
-  held = {'x': byte(outputs['train'][PUBLIC:])[order], 'y': labels[order]}
-  test = {'x': byte(outputs['test']), 'y': data.test['y']}
-  classes = int(data.train['y'].max()) + 1
+  held = {name: x[order] for name, x in train.items()}
+  classes = int(train['y'].max()) + 1
   store.write(path, [(dealt.sizes, held)], test, classes)
   return held['x'].shape[-1]
 
