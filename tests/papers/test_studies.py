@@ -18,6 +18,7 @@ from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
 from papers.song.attacks import campaign, settings
+from papers.song.studies import data as song_data
 import pytest
 
 BYTES = 3200  # of a client in a round
@@ -92,21 +93,14 @@ class MadeUp(Workspace):
 
   def _made_up(self, name, config):
     swept = config.get('sweep') or {'seed': (0,)}
-    return [
-      Run(
-        {
-          'values': point.values,
-          'round': point.config.rounds,
-          **dict.fromkeys(LINKS, BYTES),
-          **dict.fromkeys(TOTALS, BYTES * point.config.rounds),
-          'diverged': False,
-          'epsilon': point.config.epsilon,
-          'more': 1e-13 * zlib.crc32(name.encode()),
-        },
-        self.folder,
-      )
-      for point in sweep.points({**config, 'sweep': swept})
+    row = {'diverged': False, 'more': 1e-13 * zlib.crc32(name.encode())}
+    row |= dict.fromkeys(LINKS, BYTES)
+    rows = [
+      {'values': values, 'round': c.rounds, 'epsilon': c.epsilon}
+      | dict.fromkeys(TOTALS, BYTES * c.rounds)
+      for values, c in sweep.points({**config, 'sweep': swept})
     ]
+    return [Run(row | own, self.folder) for own in rows]
 
   def train(self, name, config):
     self.configs[name] = dict(config)
@@ -123,15 +117,12 @@ class MadeUp(Workspace):
 
 def built(fields, data_dir=None):
   """An experiment of one sample a client."""
-  c = Config.from_mapping(fields)
-  return types.SimpleNamespace(
-    config=c,
-    params={'w': np.zeros(DIMENSION, np.float32)},
-    labels=np.zeros(c.population, int),
-    partition=types.SimpleNamespace(
-      sizes=np.ones(c.population, int), client=lambda i: np.array([i])
-    ),
-  )
+  c, new = Config.from_mapping(fields), types.SimpleNamespace
+  sizes = np.ones(c.population, int)
+  return new(
+    config=c, params={'w': np.zeros(DIMENSION, np.float32)}, labels=0 * sizes,
+    partition=new(sizes=sizes, client=lambda i: np.array([i])),
+  )  # fmt: skip
 
 
 def guaranteed(setting, **own):
@@ -178,6 +169,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', saved),
     (tables, '_fewest_bytes', lambda kind: 100.0),
+    (song_data, '_measured', lambda ws, _, cell: ws.configs.update(cell) or {}),
   ):
     monkeypatch.setattr(module, function, made_up)
   ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
