@@ -66,7 +66,7 @@ _SONG = _of(
   ('S0-NoHarder', 'Gradient leakage from tables of every operator',
    'introduction, section 7', leaks.operators, 3),
   ('S0-Images', 'Images from gradients, tables and tables with noise',
-   'section 7', leaks.images, 25),
+   'section 7', leaks.images, 10),
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
