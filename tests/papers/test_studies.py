@@ -17,7 +17,7 @@ from papers.common import results, workspace
 from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
-from papers.song.attacks import campaign, settings
+from papers.song.attacks import campaign, settings, victims
 from papers.song.studies import data as song_data
 import pytest
 
@@ -59,6 +59,12 @@ CACHED = {
     for value in fields['values']
     for seed in fields['seeds']
   ],
+  'haddadpour/privacy': lambda fields: [[0.1] * len(fields['seeds'])],
+  'haddadpour/updates': lambda fields: {
+    'round {}, ({}, {})'.format(n, *table): [[1.0, 1.0, 3.0]] * 3
+    for n in fields['rounds']
+    for table in fields['tables']
+  },
   'das/noise': lambda fields: [['1'] * 7],
   '/cost': lambda fields: [0.01, 1.0],
   'language/loss_before_adapting': lambda fields: 3.0,
@@ -133,8 +139,23 @@ def guaranteed(setting, **own):
 
 
 def attacked(c, folder, data_dir):
-  scores = {'errors': [0.1] * c.examples, 'median_error': 0.1, 'success': 1.0}
-  return [setting._asdict() | scores for setting in settings.grid(c)]
+  every = [0.1] * c.examples
+  scores = {'errors': every, 'median_error': 0.1, 'success': 1.0, 'mse': 1.0}
+  if c.dataset != 'gaussian':  # images
+    scores |= dict.fromkeys(('psnr', 'ssim', 'objective'), 1.0)
+  images = lambda setting: every * setting.batch_size
+  return [
+    setting._asdict()
+    | scores
+    | {'psnrs': images(setting), 'objectives': images(setting)}
+    for setting in settings.grid(c)
+  ]
+
+
+def victim(c, data_dir):
+  count = c.examples * max(c.batch_sizes)
+  images = np.random.default_rng(0).random((count, 4, 4, 1), np.float32)
+  return types.SimpleNamespace(x=images)
 
 
 def watched(fields, folder, *, every, options, **_):
@@ -162,6 +183,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
   for module, function, made_up in (
     (runs, 'build', built),
     (campaign, 'run', attacked),
+    (victims, 'load', victim),
     (during_training, 'run', watched),
     (races, 'guarantee', guaranteed),
     (features, 'folder', folder_of),
