@@ -140,7 +140,13 @@ def guaranteed(setting, **own):
 
 def attacked(c, folder, data_dir):
   every = [0.1] * c.examples
-  scores = {'errors': every, 'median_error': 0.1, 'success': 1.0, 'mse': 1.0}
+  scores = {
+    'errors': every,
+    'median_error': 0.1,
+    'success': 1.0,
+    'mse': 1.0,
+    'per_unknown': 1.0,
+  }
   if c.dataset != 'gaussian':  # images
     scores |= dict.fromkeys(('psnr', 'ssim', 'objective'), 1.0)
   images = lambda setting: every * setting.batch_size
