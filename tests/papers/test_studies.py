@@ -63,7 +63,6 @@ CACHED = {
   '/cost': lambda fields: [0.01, 1.0],
   'language/loss_before_adapting': lambda fields: 3.0,
   'chen/dimension': lambda fields: [5.0] * fields['runs'],
-  'haddadpour/drift': lambda fields: [[1.0, 0.5, 0.2, 0.1]] * fields['seeds'],
 }
 
 
