@@ -13,12 +13,11 @@ import numpy as np
 from papers import catalog
 from papers.chen.curvature import during_training, spectrum, spectrum_report
 from papers.chen.studies import tables
-from papers.common import results, workspace
+from papers.common import registration, results, workspace
 from papers.common.workspace import Workspace
 from papers.das.studies import features, races
 from papers.language import problems
 from papers.song.attacks import campaign, settings, victims
-from papers.song.studies import data as song_data
 import pytest
 
 BYTES = 3200  # of a client in a round
@@ -59,12 +58,6 @@ CACHED = {
     for value in fields['values']
     for seed in fields['seeds']
   ],
-  'haddadpour/privacy': lambda fields: [[0.1] * len(fields['seeds'])],
-  'haddadpour/updates': lambda fields: {
-    'round {}, ({}, {})'.format(n, *table): [[1.0, 1.0, 3.0]] * 3
-    for n in fields['rounds']
-    for table in fields['tables']
-  },
   'das/noise': lambda fields: [['1'] * 7],
   '/cost': lambda fields: [0.01, 1.0],
   'language/loss_before_adapting': lambda fields: 3.0,
@@ -89,6 +82,7 @@ class MadeUp(Workspace):
   """Checks configs, and trains nothing."""
 
   runs: dict[str, list[Run]] = dataclasses.field(default_factory=dict)
+  registered: bool = False
 
   def sweep(self, name, config):
     assert self.configs.setdefault(name, config) == config, name
@@ -101,7 +95,7 @@ class MadeUp(Workspace):
     row = {'diverged': False, 'more': 1e-13 * zlib.crc32(name.encode())}
     row |= dict.fromkeys(LINKS, BYTES)
     rows = [
-      {'values': values, 'round': c.rounds, 'epsilon': c.epsilon}
+      {'values': values, 'round': c.rounds, 'epsilon': c.epsilon or np.inf}
       | dict.fromkeys(TOTALS, BYTES * c.rounds)
       for values, c in sweep.points({**config, 'sweep': swept})
     ]
@@ -117,6 +111,8 @@ class MadeUp(Workspace):
     self.configs[name] = dict(fields)
     at_an_end = lambda part: name.startswith(part) or name.endswith(part)
     made_up = [make for part, make in CACHED.items() if at_an_end(part)]
+    if not made_up and self.registered:
+      pytest.skip('Its registration has the claims on what it computes.')
     return made_up[0](fields) if made_up else compute()
 
 
@@ -196,10 +192,10 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', saved),
     (tables, '_fewest_bytes', lambda kind: 100.0),
-    (song_data, '_measured', lambda ws, _, cell: ws.configs.update(cell) or {}),
   ):
     monkeypatch.setattr(module, function, made_up)
-  ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
+  registered = bool(registration.read(name))
+  ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False, registered=registered)
   report = catalog.find(name).run(ws)
   assert ws.configs
   if (stored := results.read(results.STORED, name)) is None:
