@@ -16,7 +16,6 @@ import numpy as np
 from . import verdicts
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'registered'
-_CLAIM = {'key', 'text', 'relation', 'bound'}
 
 
 class RegistrationError(ValueError):

@@ -10,7 +10,7 @@ from fl_sketch import accounting
 from fl_sketch.data import partitions, synthetic
 import numpy as np
 from papers.das.statements import lemmas, rates as das, tradeoffs
-from papers.das.studies import grid, paths
+from papers.das.studies import grid
 import pytest
 
 schedule = functools.partial(das.schedule, smoothness=1.0)
@@ -82,27 +82,6 @@ def test_the_signal_of_normalising_may_be_lower():
   assert (square(normal) >= square(clip)).all()
   assert np.abs(clip.mean(0)).tolist() == [4.5, 0]
   assert np.abs(normal.mean(0)).tolist() == [0, 0]
-
-
-def test_the_signal_of_normalising_is_larger_in_every_round_of_figure_2():
-  """For q = 1 and 2.35 in all panels, at all rates, in three draws."""
-  axes = {'start_scale': grid.STARTS, 'client_lr': (0.001, 0.002, 0.004)}
-  axes['noise_multiplier'] = [grid.noise_multiplier(q) for q in (1.0, 2.35)]
-  values = grid.product(axes | {'clip_norm': grid.CLIPS})
-  for seed in (40, 41, 42):
-    fields = grid.FIELDS | {'seed': seed, 'rounds': 500}
-    fields['noise_multiplier'] = 1.0
-    clip, normal = (
-      np.concatenate(
-        [
-          path.signal / path.noise
-          for path in paths.play(fields | {'algorithm': name}, values)
-        ]
-      )
-      for name in grid.ALGORITHMS
-    )
-    assert clip.shape == (36, 500)
-    assert (normal > clip).all()
 
 
 def test_the_bias_of_clipping_may_grow_with_the_threshold():

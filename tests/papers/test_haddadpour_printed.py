@@ -104,8 +104,9 @@ def test_theorem_8_is_short_of_steps_and_is_not_theorem_2(objective):
 @pytest.mark.parametrize('eps', [0.5, 0.1, 1e-6])
 def test_the_regimes_of_section_6_4_hold(eps):
   """By rounds as printed, for window lengths and kappa where they begin."""
+  log = math.log(1 / eps)
   for m, times in itertools.product((10, 40, 1000), (10, 1000)):
-    d, log = m * times, math.log(1 / eps)
+    d = m * times
     omega = compressors.privix_variance(d, m, form='printed')
     ours = (omega + 1) / eps
     assert ours < max(1 / eps**2, (d**2 - m * d) / (m**2 * eps))

@@ -48,8 +48,7 @@ def test_a_registration_is_older_than_its_runs(git):
   """Catches claims that were written down after the numbers were seen."""
   before = git.commit()
   git.path.write_text(TEXT)
-  own = git.commit()
-  after = git.commit()
+  own, after = git.commit(), git.commit()
   for commit in (own, after, f'{after}-dirty'):
     registration.check(result(commit))
   with pytest.raises(registration.RegistrationError, match='younger'):

@@ -16,14 +16,10 @@ def noise_page(rng):
   draws = [t() for _ in range(40)]
   claims = [verdicts.of_seeds('', x, '<=', 0.0) for x in draws]
   # Claims share methods, and so their noise.
-  claims += [
-    verdicts.of_seeds('', a - b, '>=', 0.0)
-    for a, b in itertools.pairwise(draws[:16])
-  ]
-  claims += [verdicts.of_seeds('', t(12), '<=', 0.0) for _ in range(10)]
-  claims += [
-    verdicts.of_seeds('', verdicts.both_ways(t()), '<=', 0.0) for _ in range(3)
-  ]
+  apart = [b - a for a, b in itertools.pairwise(draws[:16])]
+  apart += [t(12) for _ in range(10)]
+  apart += [verdicts.both_ways(t()) for _ in range(3)]
+  claims += [verdicts.of_seeds('', x, '<=', 0.0) for x in apart]
   points = rng.standard_normal((6, 60))
   return claims + [verdicts.of_medians('', x, '>=', 0.0) for x in points]
 
@@ -42,11 +38,8 @@ def test_pure_noise_decides_nothing():
 
 def by_hand(p, level=0.05):
   """Benjamini and Yekutieli: the largest k with p_(k) <= k level / (m c)."""
-  m, order = len(p), np.argsort(p)
-  harmonic = sum(1 / i for i in range(1, m + 1))
-  kept = [
-    k for k in range(1, m + 1) if p[order[k - 1]] <= k * level / m / harmonic
-  ]
+  m, order, ranks = len(p), np.argsort(p), np.arange(1, len(p) + 1)
+  kept = ranks[p[order] <= ranks * level / m / sum(1 / ranks)]
   return set(order[: max(kept, default=0)].tolist())
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import registration, study, workspace
+from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 
 CLIENTS, SIZE = 2, 64  # a table has 64 numbers
@@ -117,18 +117,31 @@ def _options(operator: str) -> dict[str, int]:
   return {'size': SIZE}
 
 
+def best_rates(
+  rounds: Callable[..., np.ndarray],
+  registered: Mapping[str, Any],
+  rates: Sequence[float],
+  targets: int,
+) -> list[float]:
+  """Return the rate of the fewest rounds to each target on the tuning seeds.
+
+  `rounds` takes rates and seeds, see `count`. A single rate is not tuned.
+  """
+  if len(rates) == 1:
+    return [*rates] * targets
+  trials = rounds(rates=rates, seeds=registered['tuning_seeds'])
+  return [
+    rates[i] for i in np.nan_to_num(trials, nan=np.inf).mean(-1).argmin(-1)
+  ]
+
+
 def _tuned(cell: Cell, registered: Mapping[str, Any], group: Mapping[str, Any]):
   """Return the rounds of every seed to every target, each at its best rate."""
   targets, most = group['targets'], group['most_rounds']
-  rates = registered['rates']
-  if len(rates) > 1:
-    trials = rounds_to(cell, targets, rates, registered['tuning_seeds'], most)
-    worst = np.nan_to_num(trials, nan=np.inf).mean(-1)
-    best = [rates[i] for i in worst.argmin(-1)]
-  else:
-    best = rates * len(targets)
+  rounds = functools.partial(rounds_to, cell, targets, most=most)
+  best = best_rates(rounds, registered, registered['rates'], len(targets))
   played = sorted({*best})
-  final = rounds_to(cell, targets, played, registered['seeds'], most)
+  final = rounds(rates=played, seeds=registered['seeds'])
   return [
     {'rate': rate, 'rounds': final[i, played.index(rate)].tolist()}
     for i, rate in enumerate(best)
@@ -177,7 +190,7 @@ def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
         times = np.array([m[i]['rounds'] for m in measured], float)
         s, operator, server, _ = cells[0]
         name = f's = {s:g}, {operator}, {server}, to {target:g}'
-        own[name] = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+        own[name] = summaries.growth(sizes, times)
         seeds[name] = {'d': sizes, 'rounds': times}
         lines.append(plots.mean_line(name, [sizes] * len(times.T), times.T))
         rows.append([

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import registration, study, workspace
+from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import dimensions
 
@@ -65,10 +65,7 @@ def _tuned(name, basis, d, registered) -> dict[str, Any]:
     most=registered['most_rounds'], noise_size=0.0, **_axes(basis, d),
   )  # fmt: skip
   rates = registered['rates'][name]
-  best = rates[0]
-  if len(rates) > 1:
-    trials = rounds(rates=rates, seeds=registered['tuning_seeds'])[0]
-    best = rates[np.nan_to_num(trials, nan=np.inf).mean(-1).argmin()]
+  [best] = dimensions.best_rates(rounds, registered, rates, targets=1)
   final = rounds(rates=[best], seeds=registered['seeds'])[0, 0]
   return {'rate': best, 'rounds': final.tolist()}
 
@@ -90,7 +87,7 @@ def growth(ws: Workspace) -> study.Report:
       for d in sizes
     ]
     times, cell = np.array([x['rounds'] for x in found]), f'{name}, {basis}'
-    slopes[cell] = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    slopes[cell] = summaries.growth(sizes, times)
     seeds[cell] = {'d': sizes, 'rounds': times}
     line = plots.mean_line(name, [sizes] * len(times.T), times.T)
     panels[basis].append(line)

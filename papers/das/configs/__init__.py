@@ -1,4 +1,4 @@
-"""Configs of the quadratics of Das et al."""
+"""Configs of the quadratics and of Table 1 of Das et al."""
 
 from ...common.config_fields import (
   is_quick as is_quick,

@@ -30,7 +30,7 @@ def communication(ws: Workspace) -> study.Report:
     for (what, steps), (op, d, run) in own.items():
       name = f'{cell["model"]}, {what}, K = {steps}'
       dense = own['dense', steps][2]
-      rounds, sent = (_rounds(run), _sent(run))
+      rounds, sent = _rounds(run), _sent(run)
       ratio = sent / _sent(dense)
       found[name] = {k: x for k, x in run.items() if k != 'curve'}
       counts = workspace.shown(rounds, digits=0), f'{sent.mean() / 1e6:.3g}'
