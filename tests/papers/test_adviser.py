@@ -51,10 +51,9 @@ def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
   assert advice.intrinsic_dimension == pytest.approx(2.5, abs=0.25)
   assert advice.learning_rate == pytest.approx(0.87, abs=0.02)
   assert 0.058 < advice.pessimistic < 0.063
-  rates = [advice.learning_rate, 0.87, 2.2, advice.pessimistic]
-  advised, measured, larger, pessimistic = descend(op, rates)
+  rates = [advice.learning_rate, 2.2, advice.pessimistic]
+  advised, larger, pessimistic = descend(op, rates)
   assert advised < 0.01
-  assert measured < 0.01
   assert not larger < 1e4
   assert pessimistic > 5 * advised
 
@@ -136,7 +135,6 @@ def test_the_spectrum_is_that_of_the_matrix(op):
   assert measured.equations == len(matrix)
   assert measured.rank == np.linalg.matrix_rank(matrix)
   # Of fewer equations than unknowns: no recovery, whatever the decrease.
-  assert measured.rank <= len(matrix) < 12
   assert measured.recovery == 0
   assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
 

@@ -60,12 +60,6 @@ def with_number(name, place, number):
   return changed(name, **{field or argument: number})
 
 
-def fields(name, place):
-  """Numbers around that of an example, of its type, in three places."""
-  old = place[2]
-  return [old, old + 1, old] if isinstance(old, int) else [old, 1.01 * old, old]
-
-
 @every
 def test_inside_the_conditions_check_changes_nothing(name):
   """Catches another formula, or another rounding, where nothing is checked."""
@@ -115,7 +109,8 @@ def test_an_array_gives_the_numbers_of_its_elements(name):
   """Catches arrays that are mixed up, and bounds that depend on others'."""
   formula = FORMULAS[name]
   for place in places(name):
-    three = fields(name, place)
+    old = place[2]
+    three = [old, old + 1 if isinstance(old, int) else 1.01 * old, old]
     one = lambda x, place=place: with_number(name, place, x)
     result = formula(**one(np.array(three)), check=False)
     wanted = [formula(**one(x), check=False) for x in three]

@@ -117,15 +117,13 @@ def test_the_regimes_of_section_6_4_hold(eps):
 
 @pytest.mark.parametrize(('sent', 'ahead'), [(800, True), (5000, False)])
 def test_remark_5_holds_of_the_small_table_alone(sent, ahead):
-  """Floats both ways on |x|^2 / 2, exact gradients, the best step of each.
-
-  E|x - gamma C(x)|^2 = (1 - 2 gamma + gamma^2 b) |x|^2, with b = omega + 1 for
-  tables of shared hashes, omega / k + 1 for FedCOM's random coordinates.
-  """
+  """Floats both ways on |x|^2 / 2, exact gradients, the best step of each."""
   omega, total = compressors.privix_variance(D + 1, sent), {}
+  # Shared tables, and FedCOM's random coordinates, which are independent.
   for hashes, floats in (('shared', 2 * sent), ('independent', sent + D)):
     b = lemmas.spread(omega, 25, hashes)
     steps = np.linspace(0, 2 / b, 10_001)
-    rounds = 1 / -np.log((1 - 2 * steps + steps**2 * b).min())
+    left = 1 - 2 * steps + steps**2 * b  # E|x - step C(x)|^2 / |x|^2
+    rounds = 1 / -np.log(left.min())
     total[hashes] = rounds * floats
   assert (total['shared'] < total['independent']) == ahead
