@@ -14,7 +14,6 @@ from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import dimensions
 
-_NAME = 'S4-Rivals-LogD'
 _SETTING = (
   f'{dimensions.CLIENTS} clients send about {dimensions.SIZE} numbers a round '
   'whatever d is: a table; 32 values and their places (EF21); 48 values of 4 '
@@ -72,9 +71,7 @@ def _tuned(name, basis, d, registered) -> dict[str, Any]:
 
 def growth(ws: Workspace) -> study.Report:
   """Growth of rounds with d of EF21, CocktailSGD and SAFL, same numbers."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S4-Rivals-LogD') | ws.pick(_QUICK, {})
   sizes, slopes, seeds, rows = registered['dimensions'], {}, {}, []
   panels: dict[str, list[figures.Line]] = {'aligned': [], 'turned': []}
   for name, basis in itertools.product(registered['rates'], panels):

@@ -1,5 +1,6 @@
 """Iterative sketching with momentum and minibatches: Song, section 8."""
 
+import functools
 import itertools
 
 from fl_sketch import sketches
@@ -11,7 +12,6 @@ from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import races
 
-_NAME = 'S0-Ext'
 _QUICK = {
   'tuning_seeds': [0], 'seeds': [1, 2], 'samples': 32, 'dimension': 16,
   'sizes': [8], 'operators': ['srht'], 'target': 0.5,
@@ -53,14 +53,13 @@ def _measured(ws, registered):
   parts = itertools.product(registered['operators'], registered['sizes'])
   ops = {f'{kind}, b = {b}': races.operator(kind, b) for kind, b in parts}
   ops = {'dense': sketches.identity()} | ops
-  rates = (registered[k] for k in ('start_rate', 'tuning_seeds', 'seeds'))
-  start, tuning, seeds = rates
   for method, options in registered['methods'].items():
     for name, op in ops.items():
       cell = ws.cached(
         f'song/extensions/{method}, {name}', fields | {'method': method},
-        lambda o=options, op=op: races.race(
-          _race(registered, o), op, start, tuning, seeds
+        functools.partial(
+          races.race, registered, _race(registered, options), op,
+          registered['start_rate'],
         ),
       )  # fmt: skip
       yield method, name, op, cell
@@ -68,9 +67,7 @@ def _measured(ws, registered):
 
 def extensions(ws: Workspace) -> study.Report:
   """Rounds and numbers sent of four methods with a sketch and without."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S0-Ext') | ws.pick(_QUICK, {})
   d, rows, found = registered['dimension'], [], {}
   keys = 'factor', 'total', 'total momentum', 'pays'
   values: dict[str, dict] = {key: {} for key in keys}
