@@ -143,12 +143,8 @@ def choices(ws: Workspace) -> study.Report:
     ])
     for names in registered['panels']
   ]  # fmt: skip
-  return study.Report(
-    registration.claims(registered, values), found,
-    [study.Table('Test accuracy at the end, %', _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Test accuracy at the end, %', _HEAD, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
 _HEAD = 'run', 'rate', 'bytes up', 'accuracy', "accuracy at the paper's rate"

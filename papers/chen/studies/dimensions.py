@@ -141,10 +141,9 @@ def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
   for exponent, operator, server in itertools.product(
     group['exponents'], registered['operators'], registered['servers']
   ):
-    dimensions = [
-      d for d in group['dimensions'] if operator != 'gaussian' or d <= 4096
-    ]
-    cells = [Cell(exponent, operator, server, d) for d in dimensions]
+    most = 4096 if operator == 'gaussian' else np.inf
+    sizes = [d for d in group['dimensions'] if d <= most]
+    cells = [Cell(exponent, operator, server, d) for d in sizes]
     measured = [
       ws.cached(
         f'log_d/{group["key"]}-{exponent:g}-{operator}-{server}-{cell.dimension}',
@@ -184,12 +183,9 @@ def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
       figures.Panel('d', 'rounds', lines, group['key'], x_scale='log')
     )
   caption = 'Rounds at each dimension, and their growth as a power of it.'
-  return study.Report(
-    registration.claims(registered, slopes),
-    seeds,
-    [study.Table(caption, _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING, *registered.get('notes', [])],
+  table, notes = (caption, _HEAD, rows), registered.get('notes', [])
+  return study.registered(
+    registered, slopes, seeds, table, panels, _SETTING, *notes
   )
 
 

@@ -103,16 +103,12 @@ def growth(ws: Workspace) -> study.Report:
     'safl': part(True, ''),
   }  # fmt: skip
   head = 'method', 'axes', *(f'd = {d:,}' for d in sizes), 'growth', 'rates'
-  pictures = [
+  drawn = [
     figures.Panel('d', 'rounds', x, basis, x_scale='log', y_scale='log')
     for basis, x in panels.items()
   ]
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Rounds, and their growth as a power of d', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', pictures)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Rounds, and their growth as a power of d', head, rows
+  return study.registered(registered, values, seeds, table, drawn, _SETTING)
 
 
 _QUICK = {

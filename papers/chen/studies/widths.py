@@ -125,12 +125,8 @@ def spectra(ws: Workspace) -> study.Report:
     'sum': of_law('exponent'),
   }
   head = 'network', 'd', 'intrinsic dimension', 'near zero, %', 'power', 'R²'
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Hessians, means over seeds', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Hessians, means over seeds', head, rows
+  return study.registered(registered, values, seeds, table, panels, _SETTING)
 
 
 _COLUMNS = (

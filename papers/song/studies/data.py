@@ -57,13 +57,8 @@ def communication(ws: Workspace) -> study.Report:
       )
       for steps, drawn in lines.items()
     ]  # fmt: skip
-  return study.Report(
-    registration.claims(registered, values),
-    found,
-    [study.Table(_CAPTION, _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )
+  table = _CAPTION, _HEAD, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
 def _rounds(run):

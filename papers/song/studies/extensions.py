@@ -36,15 +36,11 @@ def least_squares(registered, seed: int) -> dict[str, np.ndarray]:
 def _race(registered, options) -> races.Race:
   loss_fn = lambda w, s: 0.5 * jnp.mean((s['x'] @ w - s['y']) ** 2)
   return races.Race(
-    loss_fn,
-    lambda seed: least_squares(registered, seed),
+    loss_fn, functools.partial(least_squares, registered),
     lambda key: jnp.ones(registered['dimension']),
-    0.5 * registered['noise'] ** 2,
-    registered['target'],
-    registered['most_rounds'],
-    client_lr=registered['client_lr'],
-    **options,
-  )
+    0.5 * registered['noise'] ** 2, registered['target'],
+    registered['most_rounds'], client_lr=registered['client_lr'], **options,
+  )  # fmt: skip
 
 
 def _measured(ws, registered):
@@ -94,26 +90,21 @@ def extensions(ws: Workspace) -> study.Report:
       values['pays'][key] = rounds / plain
   head = 'method', 'what is sent', 'rate', 'rounds', 'b T over dense'
   caption = f'd = {d}: rounds to {registered["target"]:g} of the first gap'
-  return study.Report(
-    registration.claims(registered, values),
-    found,
-    [study.Table(caption, head, rows)],
-    [_picture(totals, registered['sizes'])],
-    [_SETTING],
-  )
+  panels = _panels(totals, registered['sizes'])
+  table = caption, head, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
-def _picture(totals, sizes) -> study.Picture:
+def _panels(totals, sizes) -> list[figures.Panel]:
   """A panel for each method, a line for each operator."""
   labels = 'numbers in a table, b', 'b T over d T without a sketch'
   line = lambda kind, x: figures.Line(
     kind, sizes, *summaries.interval(np.stack(x, 1))
   )
-  panels = [
+  return [
     figures.Panel(*labels, [line(*x) for x in own.items()], method, y_mark=1.0)
     for method, own in totals.items()
   ]
-  return study.Picture('Means over seeds with intervals of 95 %.', panels)
 
 
 _SETTING = (

@@ -92,15 +92,13 @@ def communication(ws: Workspace) -> study.Report:
     )
   values = {'all': ratios, 'curved': curved, 'sizes': between}
   head = 'operator', 'condition', 'b', 'T', 'T dense', 'b T over dense'
-  caption = f'd = {d}: rounds to a hundredth of the first gap'
-  return study.Report(
-    registration.claims(registered, values),
-    {'rounds of every size, then dense': counts},
-    [study.Table(caption, head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [
-      'Quadratics with curvatures from 1 to 1 / condition in equal ratios, '
-      'from w = 1. Each run has the largest step of Theorem E.1 for its own '
-      'alpha, and so has dense gradient descent, with alpha 0.'
-    ],
-  )
+  table = f'd = {d}: rounds to a hundredth of the first gap', head, rows
+  seeds = {'rounds of every size, then dense': counts}
+  return study.registered(registered, values, seeds, table, panels, _SETTING)
+
+
+_SETTING = (
+  'Quadratics with curvatures from 1 to 1 / condition in equal ratios, from '
+  'w = 1. Each run has the largest step of Theorem E.1 for its own alpha, and '
+  'so has dense gradient descent, with alpha 0.'
+)
