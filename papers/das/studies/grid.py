@@ -109,7 +109,8 @@ def losses(
   ws: Workspace, group: Mapping[str, Any], measure: str = 'excess'
 ) -> Grid:
   """Plays a registered group of runs, some draws at a time, or finds it."""
-  seeds = [*range(*group.get('tuning_seeds', [0, 0])), *range(*group['seeds'])]
+  tuning = range(*group.get('tuning_seeds', [0, 0]))
+  seeds = [*tuning, *range(*group['seeds'])]
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
   axes = {'algorithm': [*ALGORITHMS]} | {name: group[name] for name in _AXES}
@@ -120,8 +121,7 @@ def losses(
     name = f'das/{measure}-{group["key"]}-{some["seed"][0]}'
     parts.append(ws.cached(name, base | {'sweep': some}, play))
   curves = np.concatenate([np.array(part) for part in parts], axis=-2)
-  tuning = len(range(*group.get('tuning_seeds', [0, 0])))
-  return Grid(axes | {'seed': seeds}, tuning, every, curves)
+  return Grid(axes | {'seed': seeds}, len(tuning), every, curves)
 
 
 def signals(ws: Workspace, group: Mapping[str, Any]) -> tuple[Grid, np.ndarray]:

@@ -33,8 +33,7 @@ def remark_1(ws: Workspace) -> study.Report:
       'tuning_seeds': [2, 3], 'setting': registered['setting'][-1:],
     }  # fmt: skip
   most = max(registered['rounds'])
-  every: dict[str, dict[str, np.ndarray]]
-  every = {row['key']: {} for row in registered['claim']}
+  every: dict[str, dict] = {row['key']: {} for row in registered['claim']}
   rows, seeds = [], {}
   bar = [(s, k) for s in registered['setting'] for k in registered['rounds']]
   for setting, rounds in tqdm.tqdm(bar, 'remark 1', disable=not ws.progress):
