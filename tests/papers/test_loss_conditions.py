@@ -51,9 +51,6 @@ def test_the_constants_of_a_quadratic():
 @pytest.mark.parametrize('p', [0.3, 1.0])
 def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
   """Lemma I.9, and I.8 for alpha = 0, on all pairs of a grid."""
-  grid = np.linspace(-3, 3, 241)
-  x, y = (v.ravel()[:, None] for v in np.meshgrid(grid, grid))
-  apart = abs(x - y)[:, 0] > 0
   for value, slope in (
     (np.cosh, np.sinh),
     (lambda u: np.sqrt(1 + u**2) - 1, lambda u: u / np.sqrt(1 + u**2)),
@@ -62,7 +59,7 @@ def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
     (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
   ):
     f = conditions.scalar(value, slope)
-    pairs = conditions.at(f, x[apart], y[apart])
+    pairs = conditions.on_grid(f, np.linspace(-3, 3, 241))
     beta = conditions.semi_lipschitz_gradient(pairs, alpha, p)
     a, b, q = leakage.semi_smooth(alpha, beta, p)
     assert conditions.semi_smooth(pairs, a, q) <= b * 1.01
@@ -153,9 +150,7 @@ def test_properties_that_table_2_denies_or_section_7_2_grants(
   f, low, high, convex
 ):
   """Semi-smooth all; with a Lipschitz gradient but log; convex the first."""
-  grid = np.linspace(low, high, 301)
-  x, y = (v.ravel()[:, None] for v in np.meshgrid(grid, grid))
-  pairs = conditions.at(f, x[x != y][:, None], y[x != y][:, None])
+  pairs = conditions.on_grid(f, np.linspace(low, high, 301))
   assert conditions.semi_smooth(pairs) < 1
   if convex is not None:
     assert conditions.semi_lipschitz_gradient(pairs) < 1.6

@@ -1,7 +1,6 @@
 """Song et al.: ranges of the theorems, and the lemmas on every step of runs."""
 
 import functools
-import inspect
 
 import cases
 import jax.numpy as jnp
@@ -30,22 +29,17 @@ LARGEST = {
 }  # fmt: skip
 
 
-def setting(function, **changes):
-  """Values for all that a bound asks for but the rounds."""
-  values = VALUES | changes
-  names = inspect.signature(function).parameters
-  return {k: values[k] for k in names if k in values}
-
-
 @pytest.mark.parametrize('theorem', LARGEST)
 def test_the_largest_steps_and_no_larger_ones_are_taken(theorem):
   """Catches a step of another theorem, and a bound that takes any step."""
-  largest = song.largest_step(theorem, **setting(song.largest_step))
+  own = problems.accepted(song.largest_step, VALUES)
+  largest = song.largest_step(theorem, **own)
   assert largest == pytest.approx(LARGEST[theorem])
   if bound := BOUNDS.get(theorem):
-    assert bound(9, **setting(bound, client_lr=largest)) > 0
+    own = problems.accepted(bound, VALUES)
+    assert bound(9, client_lr=largest, **own) > 0
     with pytest.raises(ValueError, match='client_lr'):
-      bound(9, **setting(bound, client_lr=1.01 * largest))
+      bound(9, client_lr=1.01 * largest, **own)
 
 
 def test_constants_of_quadratics():
