@@ -27,14 +27,12 @@ def advise(sketch, curvature=CURVATURE, **options):
   )
 
 
-def descend(op, rates, rounds=100, local_steps=1):
+def descend(op, rates, rounds=100):
   """The loss at the end in that of the start, for each learning rate."""
 
   def run(rate):
     def one(w, key):
-      local = lambda _, u: u - rate * CURVATURE * u
-      moved = w - jax.lax.fori_loop(0, local_steps, local, w)
-      w = w - op.desketch(key, op.sketch(key, moved), w)
+      w = w - op.desketch(key, op.sketch(key, rate * CURVATURE * w), w)
       return w, jnp.sum(CURVATURE * w**2)
 
     return jax.lax.scan(one, jnp.ones(D), jax.random.split(KEY, rounds))[1][-1]

@@ -123,6 +123,7 @@ SMALL = {'rounds': 100, 'client_lr': 0.1}
 PRINTED = {'form': 'printed'}
 LARGE = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
 BOUNDED = PRINTED | {'gradient_squared': 4.0, 'm8': 1.0, 'start_loss': None}
+large = lambda **fields: BOUNDED | {'run': LARGE._replace(**fields)}
 # A formula, what is changed in its example, what the error says.
 THRESHOLDS = [
   ('chen.corollaries.asymptotic', SMALL, 'rounds=100 must be >= 57944.69'),
@@ -135,15 +136,11 @@ THRESHOLDS = [
     'j3=0.14 must be > 0.14142'),
   ('chen.gradients.bounded_gradients', {'server_lr': 100.0},
     'server_lr=100.0 and client_lr=0.001'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(server_lr=0.4)}, 'must be 0.5.'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=0.01, b1=0.0)},
+  ('chen.gradients.bounded_gradients', large(server_lr=0.4), 'must be 0.5.'),
+  ('chen.gradients.bounded_gradients', large(client_lr=0.01, b1=0.0),
     'eta0=1.0 must be <= 0.13'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1e-3)}, 'eta0=0.1 must'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1.0, eps=1e5)},
+  ('chen.gradients.bounded_gradients', large(client_lr=1e-3), 'eta0=0.1 must'),
+  ('chen.gradients.bounded_gradients', large(client_lr=1.0, eps=1e5),
     'eta0=100.0 must be <= 50.0'),
   ('chen.gradients.local_gradient', {'local_steps': 1000},
     'client_lr=0.25 must be <= 0.01581'),

@@ -15,6 +15,7 @@ import pytest
 import quadratics
 
 SPEC = {'clients': 4, 'server_lr': 4.0, 'variance': 2.0, 'accuracy': 0.1}
+SPEC |= {'omega': compressors.privix_variance(D, 8)}
 
 
 def slopes(loss, x):
@@ -32,9 +33,7 @@ def below(squares, bound, share):
 def test_theorem_5_holds(hashes, rows):
   """On a loss that is not convex, where the step size of Theorem 2 leads."""
   loss, start = wells(), np.full(D, 0.8)
-  omega = compressors.privix_variance(D, 8)
-  spec = {'omega': omega, 'smoothness': loss.smoothness, 'hashes': hashes}
-  run = plans.fedsketch('nonconvex', **spec, **SPEC)
+  run = plans.fedsketch('nonconvex', smoothness=2.0, hashes=hashes, **SPEC)
   x = fedsketch_rounds.play(loss, run, start, rows, 8, draws=60)
   bound = rates.nonconvex_bound(run, float(loss.value(start)))
   assert below(slopes(loss, x), bound, 0.4)
@@ -59,8 +58,8 @@ def test_corollaries_4_and_5_hold(omega):
 def test_theorem_6_holds(hashes, rows):
   """Noise is what is overrated: the plan's first term is of the order of it."""
   loss, start = quadratic(FLAT), np.ones(D)
-  spec = {'omega': compressors.privix_variance(D, 8), 'hashes': hashes}
-  run = plans.fedsketch('pl', smoothness=1.0, pl_constant=0.2, **spec, **SPEC)
+  spec = SPEC | {'smoothness': 1.0, 'pl_constant': 0.2, 'hashes': hashes}
+  run = plans.fedsketch('pl', **spec)
   x = fedsketch_rounds.play(loss, run, start, rows, 8)
   bound = rates.pl_bound(run, float(loss.value(start)), 0.2)
   assert below(loss.value(x[-1]), bound, 0.005)
@@ -70,8 +69,8 @@ def test_theorem_7_holds():
   """On a loss with a flat part, whose regularised form is what is run."""
   center = np.linspace(0, 1, D)
   plain, start = quadratic(FLAT, center), np.full(D, 2.0)
-  spec = SPEC | {'omega': compressors.privix_variance(D, 8), 'accuracy': 0.2}
-  run = plans.fedsketch('convex', smoothness=1.0, **spec)
+  spec = SPEC | {'smoothness': 1.0, 'accuracy': 0.2}
+  run = plans.fedsketch('convex', **spec)
   phi = rates.regularizer(run.clients, run.local_steps)
   assert run.smoothness == 1 + phi
   best = FLAT * center / (FLAT + phi)
@@ -118,11 +117,9 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
 @each_hashes
 def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   """Its own equation (16) refuses them, and the run diverges."""
-  spec = SPEC | {'accuracy': 0.05, 'smoothness': 1.0}
   omega = compressors.privix_variance(D, 4)
-  run = plans.fedsketch(
-    'nonconvex', omega=omega, hashes=hashes, form='printed', **spec
-  )
+  spec = SPEC | {'accuracy': 0.05, 'smoothness': 1.0, 'omega': omega}
+  run = plans.fedsketch('nonconvex', hashes=hashes, form='printed', **spec)
   with pytest.raises(ValueError, match='condition='):
     rates.nonconvex_bound(run, D / 2, form='printed')
   loss = quadratic(np.ones(D))

@@ -38,10 +38,6 @@ SPEAKERS = {
 # What a file of the ws holds, by the beginning of its name or its end.
 CACHED = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
-  'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
-  'song/communication': lambda fields: [
-    [256 / b] * fields['runs'] for b in fields['sizes']
-  ],
   **dict.fromkeys(
     ('das/excess', 'das/signal'),
     lambda fields: np.random.default_rng(0).random(
@@ -63,7 +59,6 @@ CACHED = {
   'das/noise': lambda fields: [['1'] * 7],
   '/cost': lambda fields: [0.01, 1.0],
   'language/loss_before_adapting': lambda fields: 3.0,
-  'chen/dimension': lambda fields: [5.0] * fields['runs'],
 }
 
 
