@@ -7,7 +7,7 @@ import das_problems
 from das_problems import square
 from fedsketch_rounds import ends
 from fl_sketch import accounting
-from fl_sketch.data import partitions, synthetic
+from fl_sketch.data import partitions
 import numpy as np
 from papers.das.statements import lemmas, rates as das, tradeoffs
 from papers.das.studies import grid
@@ -159,11 +159,8 @@ def test_what_the_rates_depend_on():
 def test_theorems_2_and_4_do_not_cover_figures_1_to_3():
   """Catches a least C of the theorems that the figures' C reach."""
   for seed in range(3):
-    problem = synthetic.quadratics(seed, 100)
-    factor, optimum = (problem.data[x] for x in ('factor', 'optimum'))
-    smoothness = max(np.linalg.norm(f, 2) ** 2 for f in factor)
-    root = np.einsum('ndr,nd->nr', factor, problem.w_star - optimum)
-    least = 4 * 20 * math.sqrt(smoothness * square(root).max() / 2)
+    clients = das_problems.quadratics(seed, 100, 200, 20)
+    least = 4 * 20 * math.sqrt(clients.smoothness * clients.gaps.max())
     assert max(grid.CLIPS) < 230 < least
 
 

@@ -30,17 +30,13 @@ NONZERO = conditions.Function(  # x'Ax less the least eigenvalue of A = I
 )
 
 
-def along_axes():
-  """x'Ax, from everywhere on the axes of A to the points beside them."""
+def test_the_constants_of_a_quadratic():
+  """b = 9, d = 1, theta from 2 to 6, and 18 of the gradient."""
+  # From everywhere on its axes to the points beside them.
   x = np.concatenate([length * np.eye(3) for length in (0.5, 1, 3)])
   steps = np.concatenate([np.eye(3), -0.1 * np.eye(3)])
   x, y = np.repeat(x, 6, 0), (x[:, None] + steps[None]).reshape(-1, 3)
-  return conditions.at(conditions.quadratic(np.diag([1.0, 4.0, 9.0])), x, y)
-
-
-def test_the_constants_of_a_quadratic():
-  """b = 9, d = 1, theta from 2 to 6, and 18 of the gradient."""
-  pairs = along_axes()
+  pairs = conditions.at(conditions.quadratic(np.diag([1.0, 4.0, 9.0])), x, y)
   assert conditions.semi_smooth(pairs) == pytest.approx(9)
   assert conditions.semi_strongly_convex(pairs) == pytest.approx(1)
   assert conditions.non_critical(pairs) == pytest.approx((2, 6))
