@@ -91,8 +91,7 @@ def test_lemma_3_6_lacks_the_gradient():
   exact = lambda step, models: slope
   noise = lambda r, k: np.full((1, 1), 1e13 * signs[r])
   trajectory = paper_runs.safl(run, exact, LOSSLESS, np.zeros(1), noise=noise)
-  steep = np.full((run.rounds, 1), 1e10)
-  measured = paper_runs.monitored(run, trajectory, steep).martingale
+  measured = paper_runs.monitored(run, trajectory, slope).martingale
   number = {'gradient_bound': 1e10, 'delta': 1e-7}
   printed = constants.martingale(run, nu=10.0, form='printed', **number)
   assert printed < measured / 3

@@ -172,11 +172,11 @@ def test_constants_are_between_what_is_known(problem):
   assert lemmas.lipschitz(gradients) <= clients.lipschitz
 
 
-def far(clients, distance=14.0, ratio=1.0, **options):
+def far(clients, distance=14.0, **options):
   """A schedule with alpha about 1, and a start at this distance."""
   smoothness, largest = clients.smoothness, clients.gaps.max()
   spec = {'rho': 0.1, 'local_steps': 4, 'largest_gap': largest} | options
-  spec['clip'] = ratio * 4 * np.sqrt(smoothness * largest)
+  spec['clip'] = 4 * np.sqrt(smoothness * largest)
   s = das_problems.schedule(smoothness, distance, **spec)
   return s, clients.start(distance)
 
@@ -200,7 +200,7 @@ def test_rates_hold(problem, bound, cohort):
 
 def test_theorem_3_has_a_constant_of_one_for_one_reading():
   """f_i* is f_i(w*); with min f_i the left side does not shrink with rho."""
-  clients = das_problems.quadratics()
+  clients = quadratics()
   for rho, distance in ((0.1, 14.0), (0.01, 0.5)):
     s, start = far(clients, rho=rho, local_steps=5, distance=distance)
     run = das_problems.play(clients, s, start, draws=40)

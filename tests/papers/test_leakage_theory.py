@@ -100,10 +100,9 @@ def test_the_attack_theorem_never_meets_its_own_constants(form):
   )
   for drawn in plain, sketched:
     assert (leakage.margin(drawn) < 0).all()
+  c = leakage.constants(2.0, 1.0, 1.0, form=form)
   with pytest.raises(ValueError, match='margin=-'):
-    leakage.linear_decrease(
-      leakage.constants(2.0, 1.0, 1.0, form=form), form=form
-    )
+    leakage.linear_decrease(c, form=form)
   # The plain argument is content with any of them.
   assert leakage.pl_decrease(smoothness=8.0, theta1=1.0).factor == 0.75
 
