@@ -60,12 +60,6 @@ def with_number(name, place, number):
   return changed(name, **{field or argument: number})
 
 
-def fields(name, place):
-  """Numbers around that of an example, of its type, in three places."""
-  old = place[2]
-  return [old, old + 1, old] if isinstance(old, int) else [old, 1.01 * old, old]
-
-
 @every
 def test_inside_the_conditions_check_changes_nothing(name):
   """Catches another formula, or another rounding, where nothing is checked."""
@@ -115,7 +109,8 @@ def test_an_array_gives_the_numbers_of_its_elements(name):
   """Catches arrays that are mixed up, and bounds that depend on others'."""
   formula = FORMULAS[name]
   for place in places(name):
-    three = fields(name, place)
+    old = place[2]
+    three = [old, old + 1 if isinstance(old, int) else 1.01 * old, old]
     one = lambda x, place=place: with_number(name, place, x)
     result = formula(**one(np.array(three)), check=False)
     wanted = [formula(**one(x), check=False) for x in three]
@@ -128,6 +123,7 @@ SMALL = {'rounds': 100, 'client_lr': 0.1}
 PRINTED = {'form': 'printed'}
 LARGE = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
 BOUNDED = PRINTED | {'gradient_squared': 4.0, 'm8': 1.0, 'start_loss': None}
+large = lambda **fields: BOUNDED | {'run': LARGE._replace(**fields)}
 # A formula, what is changed in its example, what the error says.
 THRESHOLDS = [
   ('chen.corollaries.asymptotic', SMALL, 'rounds=100 must be >= 57944.69'),
@@ -140,15 +136,11 @@ THRESHOLDS = [
     'j3=0.14 must be > 0.14142'),
   ('chen.gradients.bounded_gradients', {'server_lr': 100.0},
     'server_lr=100.0 and client_lr=0.001'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(server_lr=0.4)}, 'must be 0.5.'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=0.01, b1=0.0)},
+  ('chen.gradients.bounded_gradients', large(server_lr=0.4), 'must be 0.5.'),
+  ('chen.gradients.bounded_gradients', large(client_lr=0.01, b1=0.0),
     'eta0=1.0 must be <= 0.13'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1e-3)}, 'eta0=0.1 must'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1.0, eps=1e5)},
+  ('chen.gradients.bounded_gradients', large(client_lr=1e-3), 'eta0=0.1 must'),
+  ('chen.gradients.bounded_gradients', large(client_lr=1.0, eps=1e5),
     'eta0=100.0 must be <= 50.0'),
   ('chen.gradients.local_gradient', {'local_steps': 1000},
     'client_lr=0.25 must be <= 0.01581'),

@@ -63,9 +63,7 @@ def test_lemma_1_wants_its_scale():
 
 @pytest.mark.parametrize('combine', ['mean', 'median'])
 def test_assumption_7_is_of_a_linear_decoder(combine):
-  """Catches a median that is taken for linear, on updates with a small mean:
-  its gap is far from 0, and so is the printed one, a difference of squares.
-  """
+  """Catches a median that is taken for linear, on updates with a small mean."""
   far, mean = np.random.default_rng(0).standard_normal((2, D))
   x = jnp.float32([mean + 9 * far, mean - 9 * far])  # of two clients
   op = sketches.count_sketch(3, 8, combine=combine)

@@ -59,12 +59,11 @@ def test_a_result_is_of_its_registration(git):
   """Catches a bound that was moved after the runs, and a file that is gone."""
   git.path.write_text(TEXT)
   found = result(git.commit())
-  git.path.write_text(TEXT.replace('0.5', '0.4'))
-  with pytest.raises(registration.RegistrationError, match='another'):
-    registration.check(found)
-  git.path.unlink()
-  with pytest.raises(registration.RegistrationError, match='another'):
-    registration.check(found)
+  move = lambda: git.path.write_text(TEXT.replace('0.5', '0.4'))
+  for change in move, git.path.unlink:
+    change()
+    with pytest.raises(registration.RegistrationError, match='another'):
+      registration.check(found)
   registration.check({'name': NAME, 'commit': None})  # never registered
 
 

@@ -18,7 +18,7 @@ from papers.song.statements import (
 )
 import pytest
 from scipy import stats
-from song_problems import ALIKE, CLIENTS, ROUND, D, player
+from song_problems import ALIKE, CLIENTS, ROUND, D, accepted, player
 
 
 def test_textbook_bounds_lack_factors():
@@ -127,8 +127,7 @@ def test_noise_has_the_floor_that_theorem_e_1_gives_it():
     disturbed = lambda t, u, g=slopes: g(t, u) + rng.normal(0, 0.5, u.shape)
     run = this.play(problem._replace(gradients=disturbed), lr, 300)
     measured = problem.value(run.params)[200:].mean()
-    number = problem.constants()
-    number = {k: number[k] for k in ('smoothness', 'strong_convexity', 'gap')}
+    number = accepted(song.single_step_noisy, problem.constants())
     number |= {'alpha': this.alpha, 'dimension': D, 'clients': CLIENTS}
     bound = song.single_step_noisy(300, client_lr=lr, variance=0.25, **number)
     assert measured < 1.05 * bound

@@ -134,8 +134,7 @@ def test_an_exact_power_law_is_found():
 
 
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
-LINEAR = {'model': 'linear', 'model_options': None}
-FIELDS = SMALL | LINEAR | {'eval_every': 4}
+FIELDS = SMALL | {'model': 'linear', 'model_options': None, 'eval_every': 4}
 
 
 def run(folder, every=2, options=OPTIONS, **fields):

@@ -30,16 +30,14 @@ SPECTRUM = spectrum.Spectrum(
   NODES, np.full_like(NODES, 1 / 60), np.zeros_like(NODES), DIMENSION
 )
 MOMENT = dict(printed=1.0, exact=1.0, measured=1.0, low=0.9, high=1.1)
+SCORES = 'median_error', 'success', 'mse', 'per_unknown'  # of attacks
+SCORES_OF_IMAGES = 'psnr', 'ssim', 'objective'
 SPEAKERS = {
   'dataset': 'store', 'dataset_options': {'folder': '-'}, 'population': 141,
 }  # fmt: skip
 # What a file of the ws holds, by the beginning of its name or its end.
 CACHED = {
   'song/table_1': lambda fields: {'ok': True, 'moments': [MOMENT]},
-  'song/rates': lambda fields: [[0.5] * fields['rounds']] * fields['runs'],
-  'song/communication': lambda fields: [
-    [256 / b] * fields['runs'] for b in fields['sizes']
-  ],
   **dict.fromkeys(
     ('das/excess', 'das/signal'),
     lambda fields: np.random.default_rng(0).random(
@@ -61,7 +59,6 @@ CACHED = {
   'das/noise': lambda fields: [['1'] * 7],
   '/cost': lambda fields: [0.01, 1.0],
   'language/loss_before_adapting': lambda fields: 3.0,
-  'chen/dimension': lambda fields: [5.0] * fields['runs'],
 }
 
 
@@ -135,21 +132,13 @@ def guaranteed(setting, **own):
 
 
 def attacked(c, folder, data_dir):
-  every = [0.1] * c.examples
-  scores = {
-    'errors': every,
-    'median_error': 0.1,
-    'success': 1.0,
-    'mse': 1.0,
-    'per_unknown': 1.0,
-  }
-  if c.dataset != 'gaussian':  # images
-    scores |= dict.fromkeys(('psnr', 'ssim', 'objective'), 1.0)
-  images = lambda setting: every * setting.batch_size
+  every, names = [0.1] * c.examples, SCORES
+  if c.dataset != 'gaussian':
+    names += SCORES_OF_IMAGES
+  scores = {'errors': every} | dict.fromkeys(names, 1.0)
+  images = lambda n: dict.fromkeys(('psnrs', 'objectives'), every * n)
   return [
-    setting._asdict()
-    | scores
-    | {'psnrs': images(setting), 'objectives': images(setting)}
+    setting._asdict() | scores | images(setting.batch_size)
     for setting in settings.grid(c)
   ]
 

@@ -62,23 +62,18 @@ def task():
   return wide._replace(dimension=dimension, factors=factors)
 
 
-def config(task, name, share):
-  method = methods.METHODS[name]
-  label, values = method.choice
-  return methods.config(task, method, share, **{label: values[0]})
-
-
 @pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
 def test_a_method_sends_its_share_of_the_same_samples(name, share, task):
   """Catches more bytes than are claimed or far less, and unequal work."""
-  fields = config(task, name, share)
+  method = methods.METHODS[name]
+  label, values = method.choice
+  fields = methods.config(task, method, share, **{label: values[0]})
   steps = fields['rounds'] * fields['local_steps']
   seen = steps * fields['cohort'] * fields['batch_size']
   assert steps == task.steps
   assert seen == task.steps * task.workers * task.batch_size
   assert fields['cohort'] == fields['population']
-  local = methods.METHODS[name].local
-  assert fields['local_steps'] == (task.local_steps if local else 1)
+  assert fields['local_steps'] == (task.local_steps if method.local else 1)
   up, down = plan_lib.wire(build(fields), mesh_lib.cohort_mesh())
   every = (fields.get('options') or {}).get('every', 1)
   sent = (up[0] + (every - 1) * up[1]) / every

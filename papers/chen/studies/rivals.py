@@ -14,7 +14,6 @@ from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import dimensions
 
-_NAME = 'S4-Rivals-LogD'
 _SETTING = (
   f'{dimensions.CLIENTS} clients send about {dimensions.SIZE} numbers a round '
   'whatever d is: a table; 32 values and their places (EF21); 48 values of 4 '
@@ -72,9 +71,7 @@ def _tuned(name, basis, d, registered) -> dict[str, Any]:
 
 def growth(ws: Workspace) -> study.Report:
   """Growth of rounds with d of EF21, CocktailSGD and SAFL, same numbers."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S4-Rivals-LogD') | ws.pick(_QUICK, {})
   sizes, slopes, seeds, rows = registered['dimensions'], {}, {}, []
   panels: dict[str, list[figures.Line]] = {'aligned': [], 'turned': []}
   for name, basis in itertools.product(registered['rates'], panels):
@@ -106,16 +103,12 @@ def growth(ws: Workspace) -> study.Report:
     'safl': part(True, ''),
   }  # fmt: skip
   head = 'method', 'axes', *(f'd = {d:,}' for d in sizes), 'growth', 'rates'
-  pictures = [
+  drawn = [
     figures.Panel('d', 'rounds', x, basis, x_scale='log', y_scale='log')
     for basis, x in panels.items()
   ]
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Rounds, and their growth as a power of d', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', pictures)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Rounds, and their growth as a power of d', head, rows
+  return study.registered(registered, values, seeds, table, drawn, _SETTING)
 
 
 _QUICK = {

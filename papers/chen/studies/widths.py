@@ -15,7 +15,6 @@ from ...common.workspace import Workspace
 from ..curvature import spectrum, spectrum_report
 from . import small
 
-_NAME = 'S4-Widths'
 _NAMES = 'start', 'half', 'end'  # of a training's marks
 _KEPT = (
   'intrinsic_dimension', 'near_zero', 'exponent', 'r_squared', 'lambda_max',
@@ -82,9 +81,7 @@ def _measured(ws, registered, net, options) -> dict[str, Any]:
 
 def spectra(ws: Workspace) -> study.Report:
   """Intrinsic dimension against d, and the power law, under sketched Adam."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S4-Widths') | ws.pick(_QUICK, {})
   slopes, near, seeds, rows, panels, found = {}, {}, {}, [], [], []
   for net in registered['net']:
     found = [
@@ -128,12 +125,8 @@ def spectra(ws: Workspace) -> study.Report:
     'sum': of_law('exponent'),
   }
   head = 'network', 'd', 'intrinsic dimension', 'near zero, %', 'power', 'R²'
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Hessians, means over seeds', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Hessians, means over seeds', head, rows
+  return study.registered(registered, values, seeds, table, panels, _SETTING)
 
 
 _COLUMNS = (

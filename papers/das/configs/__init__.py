@@ -3,5 +3,6 @@
 from ...common.config_fields import (
   is_quick as is_quick,
   new as new,
+  paper as paper,
   words as words,
 )

@@ -100,18 +100,14 @@ def _admitted() -> int:
 def _images(ws, r, table) -> np.ndarray:
   """Relative errors of images that come back from tables of this size."""
   data = ws.pick('digits', 'mnist')
-  own = {
-    'data': data,
-    'table': table,
-    'count': r['images'],
-    'seeds': r['seeds'],
-  }
+  own = {'data': data, 'table': table, 'count': r['images']}
 
   def compute():
     test = sources.load(data, ws.data_dir).test
     return [_attacked(test, r['images'], seed, table) for seed in r['seeds']]
 
   name = 'haddadpour/privacy-{}x{}'.format(*table)
+  own['seeds'] = r['seeds']
   return np.ravel(ws.cached(name, own, compute))
 
 
