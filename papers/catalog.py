@@ -88,9 +88,9 @@ _DAS = _of(
 _FEDSKETCH = _of(
   'Haddadpour, Karimi, Li, Li, arXiv:2008.04975',
   ('S2-Fig1', 'FedSKETCH on MNIST, IID clients', 'Figure 1',
-   haddadpour.figure_1, 55),
+   haddadpour.figure_1, 75),
   ('S2-Fig2', 'FedSKETCHGATE on MNIST, clients of one or two classes',
-   'Figure 2', haddadpour.figure_2, 70),
+   'Figure 2', haddadpour.figure_2, 110),
 )  # fmt: skip
 _HADDADPOUR = _of(
   'Haddadpour et al., arXiv:2008.04975',
