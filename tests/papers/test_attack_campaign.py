@@ -125,7 +125,8 @@ def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
   folder, rows = finished
   monkeypatch.setattr(campaign, 'attack', None)
   assert campaign.run(from_mapping(TINY), folder) == rows
-  other = (loaded := victims.load(from_mapping(TINY)))._replace(x=loaded.x + 1)
+  victim = victims.load(from_mapping(TINY))
+  other = victim._replace(x=victim.x + 1)
   with pytest.raises(workdir.WorkdirError, match='steps'):
     campaign.run(from_mapping(TINY | {'steps': 4}), folder)
   monkeypatch.setattr(victims, 'load', lambda *_: other)
