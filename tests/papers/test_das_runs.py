@@ -17,6 +17,7 @@ WIDE = {k: v.astype(float) for k, v in PROBLEM.data.items()}
 
 
 def test_paths_tell_signal_and_noise():
+  """Catches noise counted as signal, and seeds that share their noise."""
   config = grid.FIELDS | {
     'population': 5, 'cohort': 5, 'rounds': 3, 'noise_multiplier': 0.5,
   }  # fmt: skip
@@ -44,6 +45,7 @@ def test_paths_tell_signal_and_noise():
 
 
 def test_a_plane_holds_paths_that_lie_in_one():
+  """Catches distances that a projection changes inside its plane."""
   rng = np.random.default_rng(0)
   flat = rng.standard_normal((2, 40, 2)).cumsum(1)
   away = flat @ np.linalg.qr(rng.standard_normal((7, 2)))[0].T
@@ -55,6 +57,7 @@ def test_a_plane_holds_paths_that_lie_in_one():
 
 @pytest.mark.long
 def test_features_are_what_the_last_layer_is_given():
+  """Catches features of another layer, or of images on another scale."""
   c = config_lib.Config(
     model='resnet8', model_options={'width': 8, 'stem_stride': 2}
   )
@@ -76,6 +79,7 @@ def test_features_are_what_the_last_layer_is_given():
 
 
 def test_noise_of_the_formula():
+  """Catches a cohort or a number of rounds that the formula loses."""
   fields = races.digits(LAB).fields | {
     'population': 3000, 'cohort': 600, 'rounds': 60,
   }  # fmt: skip

@@ -218,6 +218,7 @@ def test_remark_3_4(d):
 
 @pytest.mark.parametrize('d', [64, 100])
 def test_alpha_is_that_of_the_operators(d):
+  """Catches a constant of another operator, and a bound below the exact one."""
   operators = made(8, 4)
   for name in lemmas.OPERATORS:
     printed, exact = (lemmas.alpha(name, d, 8, form=form) for form in FORMS)
