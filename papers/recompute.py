@@ -1,7 +1,7 @@
 """Compute every verdict again from stored files, with none of our code.
 
 Run `python papers/recompute.py docs/results`. The `values` of a claim are rows
-of seeds, a row a cell, or points whose median it is about; some have p alone.
+of seeds, a row a cell; some claims have p alone.
 """
 
 import json
@@ -12,11 +12,11 @@ import numpy as np
 from scipy import stats
 
 
-def one_sided(x, size, median):
-  """p-values that numbers are above 0, and below, by their mean or median."""
+def one_sided(x, size):
+  """p-values that numbers are above 0, and below, in the mean."""
   n = len(x)
   error = x.std(ddof=1) / n**0.5 if n > 1 else np.nan
-  if error > 1e-12 * size and not median:
+  if error > 1e-12 * size:
     t = x.mean() / error
     return stats.t.sf(t, n - 1), stats.t.cdf(t, n - 1)
   above, below = (x > 0).sum(), (x < 0).sum() + np.isnan(x).sum()
@@ -36,7 +36,7 @@ def p_value(claim):
     return claim['p']
   x = over(claim, claim['values'])
   size = np.abs(x + claim['bound']).max()
-  pairs = [one_sided(row, size, x.ndim == 1) for row in np.atleast_2d(x)]
+  pairs = [one_sided(row, size) for row in x]
   keeps, breaks = np.transpose(pairs)
   return min(1.0, 2 * min(keeps.max(), len(pairs) * breaks.min()))
 

@@ -171,6 +171,17 @@ def _statements(statements) -> str:
   return pages.table(head, rows)
 
 
+_VERDICTS = """\
+A sentence about experiments is judged by its worst cell, in the nearest
+setting that runs here; its evidence names that setting, and a larger model may
+behave otherwise. *wrong as printed*: a counterexample or the algebra refutes a
+formula, and the evidence has what is right. *undecided*: the interval contains
+the bound, and the evidence has what would decide it. *not checkable*: no run or
+proof can decide it. Numbers in brackets are intervals of 95 %. Symbols are the
+paper's; like clients have one distribution of data, unlike clients their own.
+"""
+
+
 def _rows(key, found) -> list[str]:
   """The summary of a paper, and a table of verdicts for each of its parts."""
   paper = inventory.read(key)
@@ -178,6 +189,7 @@ def _rows(key, found) -> list[str]:
   summary = '\n'.join(f'* {line}' for line in lines)
   parts = [pages.title('What to believe of it', '-'), f'{summary}\n']
   parts.append(f'{len(paper.rows)} statements: {paper.counts()}.\n')
+  parts.append(_VERDICTS)
   for part in paper.parts:
     rows = [
       (

@@ -212,7 +212,7 @@ def certificate_of(
 def check_program(
   config: Config, fn: Callable[..., Tree], *args: Tree, **options: Any
 ) -> Any:
-  """Prove what a private run's program releases: `noninterference.Shown`."""
+  """Return the proof of what a private round's program releases."""
   from fl_sketch.privacy import noninterference  # of private runs alone
 
   release = privacy_plan.release_of(config)

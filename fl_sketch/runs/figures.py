@@ -27,12 +27,12 @@ _METHODS = {
   '#e69f00': 'FetchSGD; FedEx-LoRA; SCAFFOLD',
   '#56b4e9': 'SAFL, one bit; FS-PRIVIX=fedsketch_privix; FSGATE-PRIVIX',
   '#000000': 'FedAdam, dense=fedadam=fedavg_adam=dense',
-  '#8c8c8c': 'PowerSGD; FedAvg; FedSGD; fedprox',
+  '#8c8c8c': 'PowerSGD; FedAvg; FedSGD; FedSGD, IID clients; fedprox',
   '#882255': 'preconditioned momentum, one bit both ways; diffsketch; ef21;'
   'FedAvg, AdamW on clients; FS-HEAPRIX, literal',
   '#999933': 'DeMo; SketchedSGD; feddyn',
   '#332288': "SAFL, client momentum; SAFL with DiLoCo's optimizers, one bit;"
-  'iterative_sketching; FSGATE-PRIVIX, small gain',
+  'iterative_sketching; FSGATE-PRIVIX, printed',
   '#117733': 'CocktailSGD; FLoRA',
   '#aa4499': 'SAFL, client momentum, one bit; signsgd; fedsketchgate;'
   "SAFL with DiLoCo's optimizers, one bit both ways",

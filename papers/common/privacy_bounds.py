@@ -145,17 +145,24 @@ def das_rho(
 
 
 @with_checks
-def das_noise_multiplier_of(
-  sigma: conditions.NonNegative, *, cohort: Positive, clip_norm: Positive
+def das_noise_multiplier(
+  epsilon: Positive,
+  delta: Fraction,
+  *,
+  population: Count,
+  cohort: Positive,
+  rounds: Count,
+  constant: Positive = 1.0,
 ) -> float:
-  """Return cohort sigma / clip_norm, the accountant's noise multiplier.
+  """Return the accountant's noise multiplier of `das_sigma_squared`.
 
-  sigma is that of the mean over the expected cohort.
-
-  >>> das_noise_multiplier_of(0.2, cohort=10, clip_norm=1.0)
-  2.0
+  >>> spec = {'population': 100, 'cohort': 100, 'rounds': 500}
+  >>> round(das_noise_multiplier(5, 1e-6, **spec), 4)
+  16.6226
   """
-  return cohort * sigma / clip_norm
+  size = {'population': population, 'rounds': rounds, 'constant': constant}
+  variance = das_sigma_squared(epsilon, delta, clip_norm=1.0, **size)
+  return cohort * math.sqrt(variance)
 
 
 @with_checks

@@ -16,7 +16,6 @@ import numpy as np
 from . import verdicts
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'registered'
-_CLAIM = {'key', 'text', 'relation', 'bound'}
 
 
 class RegistrationError(ValueError):
@@ -26,9 +25,8 @@ class RegistrationError(ValueError):
 def read(name: str) -> dict[str, Any]:
   """Read the registration of a study; {} if it has none."""
   path = FOLDER / f'{name}.toml'
-  return (
-    tomllib.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
-  )
+  text = path.read_text(encoding='utf-8') if path.exists() else ''
+  return tomllib.loads(text)
 
 
 def claims(
@@ -73,15 +71,15 @@ def check(result: Mapping[str, Any]) -> None:
       f'papers/registered/{name}.toml; run the study again.'
     )
   ran = (result['commit'] or '').removesuffix('-dirty')
-  last = _git('log', '-1', '--format=%H', '--', str(FOLDER / f'{name}.toml'))
-  if was and last and _git('merge-base', last, ran) != last:
+  last = git('log', '-1', '--format=%H', '--', str(FOLDER / f'{name}.toml'))
+  if was and last and git('merge-base', last, ran) != last:
     raise RegistrationError(
       f'The registration of {name}, of commit {last[:12]}, is younger than '
       f'its runs, of {ran[:12]}; register before you run.'
     )
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
   """What git prints about the folder; '' without git or outside a clone."""
   command = ['git', '-C', str(FOLDER.parent), *arguments]
   try:

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import pathlib
-import subprocess
 from typing import Any
 
 from fl_sketch.runs import figures
@@ -18,6 +17,8 @@ from .workspace import Workspace
 Result = dict[str, Any]
 # Results at cpu scale, and NAME.md with the remarks on claims that fail there.
 STORED = pathlib.Path(__file__).parents[2] / 'docs' / 'results'
+# The hash of the commit that runs, with '-dirty' if files differ.
+_COMMIT = 'describe', '--always', '--dirty', '--abbrev=40', '--exclude=*'
 _REHEARSAL = (
   'A rehearsal on the digits of scikit-learn or small problems '
   'whatever the study is about: it shows that everything runs, and its numbers '
@@ -60,7 +61,7 @@ def run(
     'notes': list(notes), 'seeds': report.seeds,
     'configs': _anywhere(ws, registered), 'registered': registered,
     'seconds': dict(ws.seconds),
-    'commit': _commit(),
+    'commit': registration.git(*_COMMIT) or None,
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()  # fmt: skip
   result = files.finite(result)
@@ -140,17 +141,6 @@ def _claim(claim: Mapping[str, Any]) -> verdicts.Claim:
     if fields[name] is None and not (name == 'measured' and claim['remark']):
       fields[name] = math.nan
   return verdicts.Claim(**fields)
-
-
-def _commit() -> str | None:
-  """Hash of the commit that ran, '-dirty' if files differ; None without git."""
-  describe = ('describe', '--always', '--dirty', '--abbrev=40', '--exclude=*')
-  command = ['git', '-C', str(pathlib.Path(__file__).parent), *describe]
-  try:
-    git = subprocess.run(command, capture_output=True, check=False, text=True)
-  except FileNotFoundError:
-    return None
-  return git.stdout.strip() or None
 
 
 def _anywhere(ws: Workspace, registered: Mapping[str, Any]) -> dict[str, Any]:

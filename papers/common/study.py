@@ -1,12 +1,14 @@
 """Types of a reproduction: a study and its report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fl_sketch.runs import figures
 
-from . import verdicts
+from . import registration, verdicts
 from .workspace import Workspace
+
+MEANS = 'Means over seeds with intervals of 95 %.'
 
 
 class Table(NamedTuple):
@@ -36,6 +38,23 @@ class Report(NamedTuple):
   pictures: Sequence[Picture] = ()  # the paper's figures, made again
   # Paragraphs: what the paper leaves open, where we depart.
   notes: Sequence[str] = ()
+
+
+def registered(
+  registered: Mapping[str, Any],
+  values: Mapping[str, Any],
+  seeds: dict[str, Any],
+  table: tuple[str, Sequence[str], Sequence[Sequence[str]]],
+  panels: Sequence[figures.Panel],
+  *notes: str,
+) -> Report:
+  """The report of a study with a registration, a table and a figure.
+
+  `values` are those of `registration.claims`; the panels have means over seeds.
+  """
+  claims = registration.claims(registered, values)
+  pictures = [Picture(MEANS, panels)]
+  return Report(claims, seeds, [Table(*table)], pictures, notes)
 
 
 class Study(NamedTuple):

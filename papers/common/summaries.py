@@ -12,6 +12,17 @@ from . import workspace
 Runs = Sequence[workspace.PointRun]  # one a seed
 
 
+def growth(sizes: Sequence[float], values: np.ndarray) -> np.ndarray:
+  """The power of the sizes as which positive values grow, by least squares.
+
+  f64[seeds] of f64[sizes, seeds].
+
+  >>> growth([1, 2, 4], np.array([[3.0], [12.0], [48.0]])).round(6)
+  array([2.])
+  """
+  return np.polyfit(np.log(sizes), np.log(values), 1)[0]
+
+
 def seeds(
   entries: Mapping[Any, Runs],
   last: int,

@@ -22,11 +22,9 @@ Family = Annotated[str, conditions.choice(FAMILIES)]
 
 
 @statement(
-  'S0-LemD12..17',
-  'Lemmas D.12 to D.16, Remark D.17',
-  printed='holds',
+  'S0-LemD12..17', 'Lemmas D.12 to D.16, Remark D.17', printed='holds',
   corrected='holds',
-)
+)  # fmt: skip
 def coordinate_wise(
   family: Family, dimension: Count, size: Count, *, form: Form = 'corrected'
 ) -> float:
@@ -132,11 +130,9 @@ def _printed_tail(family, n, b, delta, sparsity):
   'S0-LemD18..22', 'Lemmas D.18-D.22', printed='wrong', corrected='holds'
 )
 @statement(
-  'S0-LemD18..22-count',
-  'the same for the Count Sketch',
-  printed='holds',
+  'S0-LemD18..22-count', 'the same for the Count Sketch', printed='holds',
   corrected='holds',
-)
+)  # fmt: skip
 def coherence(
   family: Annotated[str, conditions.choice(OVERLAPPING)],
   dimension: Count,

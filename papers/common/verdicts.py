@@ -33,11 +33,11 @@ _WORDS = {
 class Claim(NamedTuple):
   """A claim of a paper as an inequality between numbers.
 
-  Made by `of_seeds`, `of_medians`, `exact` and `untestable`.
+  Made by `of_seeds`, `exact` and `untestable`.
   """
 
   text: str  # what must hold, in words, with the unit of the numbers
-  # Mean over seeds, or median; NaN if a run diverged, None if it cannot be had.
+  # Mean over seeds; NaN if a run diverged, None if it cannot be had.
   measured: float | None
   relation: str  # '>=' or '<='
   bound: float  # what `measured` is compared with
@@ -51,8 +51,7 @@ class Claim(NamedTuple):
   # Why it cannot be tested. What was tried where it does not hold is in
   # docs/results/NAME.md, under a heading with which `text` begins.
   remark: str = ''
-  # The numbers that decide it: a row of seeds for each cell, or points whose
-  # median it is about.
+  # The numbers that decide it: a row of seeds for each cell.
   values: Any = ()
 
   @property
@@ -171,28 +170,6 @@ def _signs(over: np.ndarray) -> tuple[float, float]:
   # P(at least `count` of the signs), each being a fair coin.
   tail = lambda count: special.bdtrc(count - 1, len(over), 0.5) if count else 1
   return float(tail(keeps)), float(tail(breaks))
-
-
-def of_medians(
-  text: str, points: Sequence[float], relation: str, bound: float
-) -> Claim:
-  """A claim on the median of independent points, by the sign test.
-
-  Its interval is of two order statistics, of a level of 95 % at least.
-
-  >>> claim = of_medians('error', [1e-7] * 9 + [1.0], '<=', 1e-3)
-  >>> claim.measured, round(claim.p, 3)
-  (1e-07, 0.021)
-  """
-  x = np.sort(np.asarray(points, float))
-  keeps, breaks = _signs(_SIGN[relation] * (x - bound))
-  # P(fewer than k of n are below the median) < 2.5 %.
-  k = int(stats.binom.ppf(LEVEL / 2, len(x), 0.5))
-  low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
-  p = min(1.0, 2 * min(keeps, breaks))
-  numbers = float(low), float(high), p
-  measured = float(np.median(x))
-  return Claim(text, measured, relation, bound, *numbers, values=x.tolist())
 
 
 def decide(claims: Sequence[Claim]) -> list[str]:

@@ -17,11 +17,8 @@ _SEEDS = {'algorithm': 'fedkseed', 'options': {'pool': 4096}}
 
 def _tables(task: Task) -> Fields:
   """DiLoCo's clients and server, with SAFL's tables between them."""
-  return {
-    'algorithm': 'safl',
-    **methods.one_bit(task.dimension, _SHARE),
-    **_DILOCO,
-  }
+  table = methods.one_bit(task.dimension, _SHARE)
+  return {'algorithm': 'safl', **table, **_DILOCO}
 
 
 def _one_bit(task: Task) -> Fields:

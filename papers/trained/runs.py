@@ -103,7 +103,7 @@ def _found(ws, task, name, share) -> dict[str, Any]:
   def loss_of_all_steps(values):
     fields = _held_out(_config(task, method, share, values), TUNED_ON[1])
     (run,) = ws.sweep(f'{folder}/finalist-{_slug(values)}', fields)
-    return _held_out_loss(run)
+    return -workspace.validation_score(run)
 
   finalists = [values for values, _ in trials[:FINALISTS]]
   tuned = min(finalists, key=loss_of_all_steps)
@@ -122,8 +122,8 @@ def _trials(ws, task, method, share, folder) -> list[list[Any]]:
   def run(name, values, swept):
     fields = _held_out(_config(short, method, share, values), TUNED_ON[0])
     for r in ws.sweep(f'{folder}/{name}', fields | {'sweep': swept}):
-      own = values | r.values
-      found.append([{k: own[k] for k in (*ranges, label)}, _held_out_loss(r)])
+      own, loss = values | r.values, -workspace.validation_score(r)
+      found.append([{k: own[k] for k in (*ranges, label)}, loss])
 
   ranges = {
     k: {'low': low, 'high': high} for k, (low, high) in method.ranges.items()
@@ -153,10 +153,6 @@ def _config(task, method, share, values) -> Fields:
   label, _ = method.choice
   drawn = {k: v for k, v in values.items() if k != label}
   return methods.config(task, method, share, **{label: values[label]}) | drawn
-
-
-def _held_out_loss(run: workspace.PointRun) -> float:
-  return -workspace.validation_score(run)
 
 
 def _record(task, tuned, trials, runs, fields) -> Record:

@@ -12,7 +12,6 @@ KEY = jax.random.key(3)
 D, B = 256, 16
 CURVATURE = np.float32(0.6) ** np.arange(D, dtype=np.float32)
 FLAT = np.full(D, 2.0, np.float32)
-OPERATORS = {'ams': sketches.ams(B), 'srht': sketches.srht(B)}
 
 
 def loss_fn(params, batch):
@@ -27,14 +26,12 @@ def advise(sketch, curvature=CURVATURE, **options):
   )
 
 
-def descend(op, rates, rounds=100, local_steps=1):
+def descend(op, rates, rounds=100):
   """The loss at the end in that of the start, for each learning rate."""
 
   def run(rate):
     def one(w, key):
-      local = lambda _, u: u - rate * CURVATURE * u
-      moved = w - jax.lax.fori_loop(0, local_steps, local, w)
-      w = w - op.desketch(key, op.sketch(key, moved), w)
+      w = w - op.desketch(key, op.sketch(key, rate * CURVATURE * w), w)
       return w, jnp.sum(CURVATURE * w**2)
 
     return jax.lax.scan(one, jnp.ones(D), jax.random.split(KEY, rounds))[1][-1]
@@ -43,18 +40,17 @@ def descend(op, rates, rounds=100, local_steps=1):
   return np.asarray(losses) / CURVATURE.sum()
 
 
-@pytest.mark.parametrize('name', OPERATORS)
-def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
+@pytest.mark.parametrize('make', [sketches.ams, sketches.srht])
+def test_the_advised_rate_converges_and_more_than_twice_it_diverges(make):
   """At d=256, b=16 and intrinsic dimension 2.5; L = 1."""
-  op = OPERATORS[name]
+  op = make(B)
   advice = advise(op, probes=64)
   assert advice.intrinsic_dimension == pytest.approx(2.5, abs=0.25)
   assert advice.learning_rate == pytest.approx(0.87, abs=0.02)
   assert 0.058 < advice.pessimistic < 0.063
-  rates = [advice.learning_rate, 0.87, 2.2, advice.pessimistic]
-  advised, measured, larger, pessimistic = descend(op, rates)
+  rates = [advice.learning_rate, 2.2, advice.pessimistic]
+  advised, larger, pessimistic = descend(op, rates)
   assert advised < 0.01
-  assert measured < 0.01
   assert not larger < 1e4
   assert pessimistic > 5 * advised
 
@@ -103,30 +99,21 @@ def x64():
     yield
 
 
-def network(n=4):
-  rng = np.random.default_rng(0)
-  params = {'w': rng.normal(size=(2, 3)), 'v': rng.normal(size=2)}
-  batch = {'x': rng.normal(size=(n, 3)), 'y': rng.normal(size=n)}
-  return jax.tree.map(jnp.asarray, (params, batch))
-
-
-def dense(network_loss, params, batch, *sketch):
+def dense(loss, params, batch, *sketch):
   """J or R J, f64[equations, m]."""
-  f = pseudo_hessian.gradient_of_inputs(network_loss, params, batch, *sketch)
-  x = batch['x']
-  return np.asarray(jax.jit(jax.jacfwd(f))(x)).reshape(-1, x.size)
-
-
-SKETCHES = {
-  'none': None,
-  'count sketch': sketches.count_sketch(1, 5, combine='mean'),
-}
+  f = pseudo_hessian.gradient_of_inputs(loss, params, batch, *sketch)
+  return np.asarray(jax.jit(jax.jacfwd(f))(batch['x'])).reshape(-1, 12)
 
 
 @pytest.mark.usefixtures('x64')
-@pytest.mark.parametrize('name', SKETCHES)
-def test_the_spectrum_is_that_of_the_matrix(name):
-  op, (params, batch) = SKETCHES[name], network()
+@pytest.mark.parametrize(
+  'op', [None, sketches.count_sketch(1, 5, combine='mean')], ids=['', 'count']
+)
+def test_the_spectrum_is_that_of_the_matrix(op):
+  rng = np.random.default_rng(0)
+  params = {'w': rng.normal(size=(2, 3)), 'v': rng.normal(size=2)}
+  batch = {'x': rng.normal(size=(4, 3)), 'y': rng.normal(size=4)}
+  params, batch = jax.tree.map(jnp.asarray, (params, batch))
   problem = (network_loss, params, batch, op, HASHES)
   matrix, whole = dense(*problem), dense(network_loss, params, batch)
   if op is not None:
@@ -141,7 +128,6 @@ def test_the_spectrum_is_that_of_the_matrix(name):
   assert measured.equations == len(matrix)
   assert measured.rank == np.linalg.matrix_rank(matrix)
   # Of fewer equations than unknowns: no recovery, whatever the decrease.
-  assert measured.rank <= len(matrix) < 12
   assert measured.recovery == 0
   assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
 

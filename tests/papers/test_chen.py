@@ -118,7 +118,6 @@ def test_lemma_4_2():
   number |= {'local_steps': steps, 'noise_bound': 1.0, 'delta': 1e-8}
   bound = functools.partial(gradients.local_gradient, **number)
   assert np.all(np.max(norms, 0) <= bound(loss))
-  assert bound(0.5, noise_bound=0.0) == pytest.approx(2.0)  # 2 sqrt(L loss)
   # A step that is the largest but for rounding will do.
   bound(1.0, smoothness=1.0, client_lr=0.25 * (1 + 1e-15), local_steps=4)
 

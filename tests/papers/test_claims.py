@@ -1,18 +1,14 @@
 """The accuracies of the quickstart and of its dense rival."""
 
-import importlib
-
 from fl_sketch import runs
-from harness import DATA
+from launch import configs
 import pytest
 
 pytestmark = pytest.mark.long
 
 
-def run(name, workdir, **fields):
-  module = importlib.import_module(f'configs.{name}')
-  config = module.get_config().to_dict() | fields
-  exp = runs.build(config, str(DATA))
+def run(name, workdir):
+  exp = runs.build(configs.load(name).get_config().to_dict())
   return runs.train(exp, workdir, progress=False).row
 
 

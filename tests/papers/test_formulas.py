@@ -25,6 +25,7 @@ FREE = {
 }
 
 every = pytest.mark.parametrize('name', ARGUMENTS)
+assert FORMULAS.keys() >= {*OWN, *OTHERS}, 'no example of a formula is stale'
 
 
 def places(name):
@@ -57,17 +58,6 @@ def with_number(name, place, number):
   if not isinstance(number, np.ndarray) and isinstance(old, float):
     number = float(number)
   return changed(name, **{field or argument: number})
-
-
-def fields(name, place):
-  """Numbers around that of an example, of its type, in three places."""
-  old = place[2]
-  return [old, old + 1, old] if isinstance(old, int) else [old, 1.01 * old, old]
-
-
-def test_every_formula_has_an_example():
-  """A statement without one would escape the laws below."""
-  assert FORMULAS.keys() >= {*OWN, *OTHERS}
 
 
 @every
@@ -119,7 +109,8 @@ def test_an_array_gives_the_numbers_of_its_elements(name):
   """Catches arrays that are mixed up, and bounds that depend on others'."""
   formula = FORMULAS[name]
   for place in places(name):
-    three = fields(name, place)
+    old = place[2]
+    three = [old, old + 1 if isinstance(old, int) else 1.01 * old, old]
     one = lambda x, place=place: with_number(name, place, x)
     result = formula(**one(np.array(three)), check=False)
     wanted = [formula(**one(x), check=False) for x in three]
@@ -132,6 +123,7 @@ SMALL = {'rounds': 100, 'client_lr': 0.1}
 PRINTED = {'form': 'printed'}
 LARGE = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
 BOUNDED = PRINTED | {'gradient_squared': 4.0, 'm8': 1.0, 'start_loss': None}
+large = lambda **fields: BOUNDED | {'run': LARGE._replace(**fields)}
 # A formula, what is changed in its example, what the error says.
 THRESHOLDS = [
   ('chen.corollaries.asymptotic', SMALL, 'rounds=100 must be >= 57944.69'),
@@ -144,15 +136,11 @@ THRESHOLDS = [
     'j3=0.14 must be > 0.14142'),
   ('chen.gradients.bounded_gradients', {'server_lr': 100.0},
     'server_lr=100.0 and client_lr=0.001'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(server_lr=0.4)}, 'must be 0.5.'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=0.01, b1=0.0)},
+  ('chen.gradients.bounded_gradients', large(server_lr=0.4), 'must be 0.5.'),
+  ('chen.gradients.bounded_gradients', large(client_lr=0.01, b1=0.0),
     'eta0=1.0 must be <= 0.13'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1e-3)}, 'eta0=0.1 must'),
-  ('chen.gradients.bounded_gradients',
-    BOUNDED | {'run': LARGE._replace(client_lr=1.0, eps=1e5)},
+  ('chen.gradients.bounded_gradients', large(client_lr=1e-3), 'eta0=0.1 must'),
+  ('chen.gradients.bounded_gradients', large(client_lr=1.0, eps=1e5),
     'eta0=100.0 must be <= 50.0'),
   ('chen.gradients.local_gradient', {'local_steps': 1000},
     'client_lr=0.25 must be <= 0.01581'),
@@ -224,10 +212,9 @@ def test_arrays_broadcast_and_keep_their_shape():
   name = 'song.convergence.convex'
   formula, arguments = FORMULAS[name], ARGUMENTS[name]
   rounds, rates = np.array([[8], [64]]), np.array([0.01, 0.005, 0.015])
-  grid = formula(**arguments | {'rounds': rounds, 'client_lr': rates})
-  for i, r in enumerate(rounds.ravel().tolist()):
-    for j, lr in enumerate(rates.tolist()):
-      assert grid[i, j] == formula(**arguments | {'rounds': r, 'client_lr': lr})
+  of = lambda r, lr: formula(**arguments | {'rounds': r, 'client_lr': lr})
+  one_by_one = [[of(r, lr) for lr in rates.tolist()] for r in (8, 64)]
+  np.testing.assert_array_equal(of(rounds, rates), one_by_one)
 
 
 def test_a_misspelt_form_is_refused_whether_checked_or_not():

@@ -136,11 +136,11 @@ def test_a_sketch_saves_no_floats_for_a_given_accuracy(objective):
 ROUND = Constants(31 / 4, 8, 1.0, 0.5, 3, 1, 0.2, 1.0)  # of PRIVIX, 4 columns
 
 
-def one_round(run, rows=1, draws=3000):
+def one_round(run, rows=1):
   """Of steepness 0.2 to 1 from (1, ..., 1): the loss, and the round."""
   loss = quadratic(np.linspace(0.2, 1, D))
   rng = np.random.default_rng(0)
-  x = np.ones((draws, D))
+  x = np.ones((3000, D))
   return loss, fedsketch_rounds.one_round(rng, loss, run, x, rows, 4)
 
 
@@ -164,15 +164,14 @@ def test_lemma_4_holds_and_is_met_by_one_row(hashes):
 
 
 def test_lemmas_5_and_6_hold():
-  run = ROUND
-  loss, sample = one_round(run)
+  loss, sample = one_round(ROUND)
   gradient = loss.gradient(np.ones(D))
   right = lemmas.inner_product(
-    run, np.sum(gradient**2), sample.squares, sample.drifts.sum(1)
+    ROUND, np.sum(gradient**2), sample.squares, sample.drifts.sum(1)
   )
   slack = right + sample.moved @ gradient
   assert 0 < ends(slack, -1) < ends(slack, 1) < 0.05 * np.mean(-right)
-  bound = lemmas.drift(run, sample.squares.mean(), convex=True)
+  bound = lemmas.drift(ROUND, sample.squares.mean(), convex=True)
   assert ends(sample.drifts.max(1), 1) < bound < 3 * sample.drifts.max(1).mean()
 
 

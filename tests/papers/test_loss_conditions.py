@@ -30,17 +30,13 @@ NONZERO = conditions.Function(  # x'Ax less the least eigenvalue of A = I
 )
 
 
-def along_axes():
-  """x'Ax, from everywhere on the axes of A to the points beside them."""
+def test_the_constants_of_a_quadratic():
+  """b = 9, d = 1, theta from 2 to 6, and 18 of the gradient."""
+  # From everywhere on its axes to the points beside them.
   x = np.concatenate([length * np.eye(3) for length in (0.5, 1, 3)])
   steps = np.concatenate([np.eye(3), -0.1 * np.eye(3)])
   x, y = np.repeat(x, 6, 0), (x[:, None] + steps[None]).reshape(-1, 3)
-  return conditions.at(conditions.quadratic(np.diag([1.0, 4.0, 9.0])), x, y)
-
-
-def test_the_constants_of_a_quadratic():
-  """b = 9, d = 1, theta from 2 to 6, and 18 of the gradient."""
-  pairs = along_axes()
+  pairs = conditions.at(conditions.quadratic(np.diag([1.0, 4.0, 9.0])), x, y)
   assert conditions.semi_smooth(pairs) == pytest.approx(9)
   assert conditions.semi_strongly_convex(pairs) == pytest.approx(1)
   assert conditions.non_critical(pairs) == pytest.approx((2, 6))
@@ -51,9 +47,6 @@ def test_the_constants_of_a_quadratic():
 @pytest.mark.parametrize('p', [0.3, 1.0])
 def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
   """Lemma I.9, and I.8 for alpha = 0, on all pairs of a grid."""
-  grid = np.linspace(-3, 3, 241)
-  x, y = (v.ravel()[:, None] for v in np.meshgrid(grid, grid))
-  apart = abs(x - y)[:, 0] > 0
   for value, slope in (
     (np.cosh, np.sinh),
     (lambda u: np.sqrt(1 + u**2) - 1, lambda u: u / np.sqrt(1 + u**2)),
@@ -62,7 +55,7 @@ def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
     (np.tanh, lambda u: 1 - np.tanh(u) ** 2),
   ):
     f = conditions.scalar(value, slope)
-    pairs = conditions.at(f, x[apart], y[apart])
+    pairs = conditions.on_grid(f, np.linspace(-3, 3, 241))
     beta = conditions.semi_lipschitz_gradient(pairs, alpha, p)
     a, b, q = leakage.semi_smooth(alpha, beta, p)
     assert conditions.semi_smooth(pairs, a, q) <= b * 1.01
@@ -153,9 +146,7 @@ def test_properties_that_table_2_denies_or_section_7_2_grants(
   f, low, high, convex
 ):
   """Semi-smooth all; with a Lipschitz gradient but log; convex the first."""
-  grid = np.linspace(low, high, 301)
-  x, y = (v.ravel()[:, None] for v in np.meshgrid(grid, grid))
-  pairs = conditions.at(f, x[x != y][:, None], y[x != y][:, None])
+  pairs = conditions.on_grid(f, np.linspace(low, high, 301))
   assert conditions.semi_smooth(pairs) < 1
   if convex is not None:
     assert conditions.semi_lipschitz_gradient(pairs) < 1.6

@@ -44,7 +44,6 @@ def data(tmp_path_factory):
     yield folder
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('variant', PANELS)
 def test_models_and_bills_are_those_of_the_figures(variant, data):
   """Catches a model of another size, and a table that is not the panel's b."""
@@ -56,7 +55,6 @@ def test_models_and_bills_are_those_of_the_figures(variant, data):
   assert sent == 4 * PANELS[variant]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
   'variant', ['resnet,marina', 'vit,safl', 'bert,fetchsgd']
 )
@@ -67,7 +65,6 @@ def test_a_small_one_takes_a_round(variant, data, tmp_path):
   assert np.isfinite(result.row['test_loss'])
 
 
-@pytest.mark.nightly
 def test_features_of_a_file_take_a_round(tmp_path):
   """Catches a file that is dealt otherwise, and a model of another size."""
   words, classes = 'cifar100,normalise,1.5', 100

@@ -60,12 +60,8 @@ def test_amplification():
 )
 def test_das_constant_is_not_one_number(setting, constant):
   eps, delta, q, rounds = setting
-  variance = bounds.das_sigma_squared(
-    eps, delta, clip_norm=4.0, population=50, rounds=rounds, constant=constant
-  )
-  z = bounds.das_noise_multiplier_of(
-    math.sqrt(variance), cohort=q * 50, clip_norm=4.0
-  )
+  size = {'population': 50, 'cohort': q * 50, 'rounds': rounds}
+  z = bounds.das_noise_multiplier(eps, delta, constant=constant, **size)
   assert epsilon(poisson(z, rounds, q), delta) == pytest.approx(eps, rel=1e-3)
 
 
@@ -83,8 +79,6 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
   assert eps == pytest.approx(3 * math.log1p(a / (dimension - 2)))
   with pytest.raises(ValueError, match='alpha'):
     heuristic(dimension=dimension, cols=most + 1)
-  with pytest.raises(ValueError, match='a='):
-    heuristic(cols=1000)
 
 
 @pytest.mark.filterwarnings('ignore:This is NOT differential')

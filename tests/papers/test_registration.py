@@ -48,8 +48,7 @@ def test_a_registration_is_older_than_its_runs(git):
   """Catches claims that were written down after the numbers were seen."""
   before = git.commit()
   git.path.write_text(TEXT)
-  own = git.commit()
-  after = git.commit()
+  own, after = git.commit(), git.commit()
   for commit in (own, after, f'{after}-dirty'):
     registration.check(result(commit))
   with pytest.raises(registration.RegistrationError, match='younger'):
@@ -60,12 +59,11 @@ def test_a_result_is_of_its_registration(git):
   """Catches a bound that was moved after the runs, and a file that is gone."""
   git.path.write_text(TEXT)
   found = result(git.commit())
-  git.path.write_text(TEXT.replace('0.5', '0.4'))
-  with pytest.raises(registration.RegistrationError, match='another'):
-    registration.check(found)
-  git.path.unlink()
-  with pytest.raises(registration.RegistrationError, match='another'):
-    registration.check(found)
+  move = lambda: git.path.write_text(TEXT.replace('0.5', '0.4'))
+  for change in move, git.path.unlink:
+    change()
+    with pytest.raises(registration.RegistrationError, match='another'):
+      registration.check(found)
   registration.check({'name': NAME, 'commit': None})  # never registered
 
 

@@ -7,15 +7,8 @@ import re
 from fl_sketch.runs import figures, sweep
 import numpy as np
 from papers import catalog
-from papers.common import (
-  pages,
-  registration,
-  results,
-  study,
-  verdicts,
-  workspace,
-)
-from papers.common.workspace import Workspace
+from papers.common import pages, registration, results, study, verdicts
+from papers.common.workspace import PointRun, Workspace
 import pytest
 
 
@@ -180,13 +173,11 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
 ):
   """Catches a grid off the half decades, which ended in a traceback."""
 
-  run = workspace.PointRun
-
   class MadeUp(Workspace):
     def sweep(self, name, config):
       self.configs[name] = config
       swept = config['sweep']['client_lr']
-      return [run({'values': {'client_lr': x}}, tmp_path) for x in swept]
+      return [PointRun({'values': {'client_lr': x}}, tmp_path) for x in swept]
 
   ws = MadeUp(tmp_path)
   score = lambda run: -abs(run.values['client_lr'] - best)
@@ -203,10 +194,10 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   }  # fmt: skip
   lines = [json.dumps(row(i)) + '\n' for i in range(5)]
   (tmp_path / 'metrics.jsonl').write_text(''.join(lines))
-  run = workspace.PointRun({'values': {}, 'diverged': False}, tmp_path)
+  run = PointRun({'values': {}, 'diverged': False}, tmp_path)
   assert run.reaches(0.3) == 30
   assert run.reaches(0.41) == math.inf
   assert run.reaches(0.3, x='total_bytes') == 45
   assert run.final(last=2) == pytest.approx(0.35)
-  lost = workspace.PointRun({'values': {}, 'diverged': True}, tmp_path)
+  lost = PointRun({'values': {}, 'diverged': True}, tmp_path)
   assert math.isnan(lost.final())

@@ -1,11 +1,8 @@
 """Song et al.: ranges of the theorems, and the lemmas on every step of runs."""
 
 import functools
-import inspect
-from typing import Any
 
 import cases
-from fl_sketch import sketches
 import jax.numpy as jnp
 import numpy as np
 import paper_runs
@@ -20,7 +17,7 @@ BOUNDS = {
   'E3': song.single_step_nonconvex, 'F7': song.convex,
   'F9': song.strongly_convex, 'G2': song.nonconvex,
 }  # fmt: skip
-VALUES: dict[str, Any] = {
+VALUES = {
   'alpha': 3.0, 'smoothness': 2.0, 'strong_convexity': 0.5, 'gap': 1.5,
   'distance_squared': 1.75, 'heterogeneity': 0.75, 'gradient_bound': 1.25,
   'local_steps': 5,
@@ -32,42 +29,17 @@ LARGEST = {
 }  # fmt: skip
 
 
-def setting(function, **changes):
-  """Values for all that a bound asks for but the rounds."""
-  values = VALUES | changes
-  names = inspect.signature(function).parameters
-  return {k: values[k] for k in names if k in values}
-
-
 @pytest.mark.parametrize('theorem', LARGEST)
 def test_the_largest_steps_and_no_larger_ones_are_taken(theorem):
   """Catches a step of another theorem, and a bound that takes any step."""
-  largest = song.largest_step(theorem, **setting(song.largest_step))
+  own = problems.accepted(song.largest_step, VALUES)
+  largest = song.largest_step(theorem, **own)
   assert largest == pytest.approx(LARGEST[theorem])
   if bound := BOUNDS.get(theorem):
-    assert bound(9, **setting(bound, client_lr=largest)) > 0
+    own = problems.accepted(bound, VALUES)
+    assert bound(9, client_lr=largest, **own) > 0
     with pytest.raises(ValueError, match='client_lr'):
-      bound(9, **setting(bound, client_lr=1.01 * largest))
-
-
-@pytest.mark.parametrize('d', [64, 100])
-def test_alpha_is_that_of_the_operators(d):
-  operators = {
-    'gaussian': sketches.gaussian(8),
-    'srht': sketches.srht(8),
-    'ams': sketches.ams(8),
-    'count_sketch': sketches.count_sketch(1, 8, combine='mean'),
-    'sparse_embedding': sketches.sparse_embedding(8, 4),
-  }
-  assert set(operators) == set(lemmas.OPERATORS)
-  for name, op in operators.items():
-    promises: Any = op.properties
-    exact = lemmas.alpha(name, d, 8)
-    printed = lemmas.alpha(name, d, 8, form='printed')
-    assert exact == pytest.approx(promises.alpha(d))
-    of_table = 3 if name in ('gaussian', 'count_sketch') else 2
-    assert printed == pytest.approx(of_table * d / 8)
-    assert exact < printed < 4 * exact
+      bound(9, client_lr=1.01 * largest, **own)
 
 
 def test_constants_of_quadratics():

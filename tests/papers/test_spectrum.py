@@ -18,6 +18,7 @@ from scipy import stats
 
 KEY = jax.random.key(7)
 D, PROBES = 24, 64  # few pairs of steps and probes, as each is compiled
+BOUND = stats.t.isf(0.5e-7, PROBES - 1)  # of Student's t, at 1e-7
 MULTIPLE = np.repeat([-2.0, 0.0, 1.0, 3.0, 10.0], [3, 12, 5, 3, 1])
 WIDE = np.sort(np.concatenate([[-30.0, 100.0], np.linspace(-1, 1, D - 2)]))
 
@@ -104,10 +105,8 @@ def test_reorthogonalised_steps_leave_no_ghosts():
 
 @pytest.mark.parametrize('power', [1, 2, 3])
 def test_moments_agree_with_the_truth(power):
-  """Student's t of 64 probes; 3 comparisons at 1e-7 each."""
-  bound, true = stats.t.isf(0.5e-7, PROBES - 1), (WIDE**power).sum()
   lanczos = slq(WIDE).trace_of(lambda x: x**power)
-  assert abs(lanczos.value - true) < bound * lanczos.error
+  assert abs(lanczos.value - (WIDE**power).sum()) < BOUND * lanczos.error
   # And the errors are of use: of the size that theory gives them.
   if power == 1:
     expected = (2 * np.sum((WIDE - WIDE.mean()) ** 2) / PROBES) ** 0.5
@@ -121,8 +120,7 @@ def test_intrinsic_dimensions():
   geometric = 0.6 ** np.arange(D)[::-1]
   estimate = slq(geometric)
   error = estimate.trace_of(np.abs).error  # lambda_max is 1
-  bound = stats.t.isf(0.5e-7, PROBES - 1)
-  assert abs(estimate.intrinsic_dimension - geometric.sum()) < bound * error
+  assert abs(estimate.intrinsic_dimension - geometric.sum()) < BOUND * error
 
 
 def test_an_exact_power_law_is_found():
@@ -136,8 +134,7 @@ def test_an_exact_power_law_is_found():
 
 
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
-LINEAR = {'model': 'linear', 'model_options': None}
-FIELDS = SMALL | LINEAR | {'eval_every': 4}
+FIELDS = SMALL | {'model': 'linear', 'model_options': None, 'eval_every': 4}
 
 
 def run(folder, every=2, options=OPTIONS, **fields):

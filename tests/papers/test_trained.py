@@ -10,12 +10,7 @@ from fl_sketch.runs import build, plan as plan_lib, sweep
 import numpy as np
 from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
-from papers.language import (
-  methods as methods_of_language,
-  problems,
-  report as report_of_language,
-  tuning,
-)
+from papers.language import methods as texts, problems, report as page, tuning
 from papers.trained import methods, report, runs, tasks
 import pytest
 
@@ -29,12 +24,12 @@ class MadeUp(Workspace):
   def sweep(self, name, config):
     self.configs[name] = config
     swept = config.get('sweep') or {'seed': (config.get('seed', 0),)}
-    points = sweep.points({**config, 'sweep': swept})
     up = 40 if config.get('sketch') is None else 4
-    sent = {'total_uplink_bytes': up, 'total_downlink_bytes': 40}
-    row = {name: config['rounds'] * number for name, number in sent.items()}
+    row = {'total_uplink_bytes': config['rounds'] * up}
+    row['total_downlink_bytes'] = config['rounds'] * 40
     return [
-      Run(row | {'values': p.values, 'c': p.config}, None) for p in points
+      Run(row | {'values': p.values, 'c': p.config}, None)
+      for p in sweep.points({**config, 'sweep': swept})
     ]
 
 
@@ -67,23 +62,18 @@ def task():
   return wide._replace(dimension=dimension, factors=factors)
 
 
-def config(task, name, share):
-  method = methods.METHODS[name]
-  label, values = method.choice
-  return methods.config(task, method, share, **{label: values[0]})
-
-
 @pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
 def test_a_method_sends_its_share_of_the_same_samples(name, share, task):
   """Catches more bytes than are claimed or far less, and unequal work."""
-  fields = config(task, name, share)
+  method = methods.METHODS[name]
+  label, values = method.choice
+  fields = methods.config(task, method, share, **{label: values[0]})
   steps = fields['rounds'] * fields['local_steps']
   seen = steps * fields['cohort'] * fields['batch_size']
   assert steps == task.steps
   assert seen == task.steps * task.workers * task.batch_size
   assert fields['cohort'] == fields['population']
-  local = methods.METHODS[name].local
-  assert fields['local_steps'] == (task.local_steps if local else 1)
+  assert fields['local_steps'] == (task.local_steps if method.local else 1)
   up, down = plan_lib.wire(build(fields), mesh_lib.cohort_mesh())
   every = (fields.get('options') or {}).get('every', 1)
   sent = (up[0] + (every - 1) * up[1]) / every
@@ -197,8 +187,8 @@ def test_halves_share_nothing_and_one_client_has_everything(ws):
 
 def test_rates_are_tuned_by_what_clients_hold_out_and_claims_are_of_losses(ws):
   """Catches a rate chosen by the test or a reported seed, and bytes down."""
-  made = report_of_language.scratch(ws)
-  assert made.seeds[methods_of_language.DENSE]['rate'] == 0.001
+  made = page.scratch(ws)
+  assert made.seeds[texts.DENSE]['rate'] == 0.001
   tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
   raced = [c for n, c in ws.configs.items() if n.endswith('/race')]
   assert len(tuned) == len(raced) == len(made.seeds) > 2
@@ -211,14 +201,14 @@ def test_rates_are_tuned_by_what_clients_hold_out_and_claims_are_of_losses(ws):
   near, fewer, *_ = made.claims
   assert (near.measured, near.bound) == (0.0, 1.0)
   assert (fewer.measured, fewer.bound) == (10.0, 100)
-  assert methods_of_language.TABLES in near.text
-  assert methods_of_language.DILOCO in near.text
+  assert texts.TABLES in near.text
+  assert texts.DILOCO in near.text
 
 
 def test_all_methods_see_the_same_characters(ws):
   """Catches a method with more steps, samples or rounds than the others."""
   task = problems.scratch(ws)
-  for name, method in methods_of_language.METHODS.items():
+  for name, method in texts.METHODS.items():
     fields = tuning.config(task, method, 6, 0.1)
     seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
     assert seen == 6 * 4 * 2, name

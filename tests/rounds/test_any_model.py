@@ -165,7 +165,8 @@ def test_each_module_with_models_is_a_family():
   """Catches a new module of models that no smoke test trains."""
   made = [models.REGISTRY.entry(name).factory for name in models.names()]
   modules = {getattr(x, 'func', x).__module__ for x in made}
-  assert {type(x.model).__module__ for x in FAMILIES.values()} == modules
+  own = {x for x in modules if x.startswith('fl_sketch.')}  # a study's apart
+  assert {type(x.model).__module__ for x in FAMILIES.values()} == own
 
 
 @pytest.mark.representatives('nnx')

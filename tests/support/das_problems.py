@@ -51,13 +51,11 @@ class Clients(NamedTuple):
     return np.sum(self.path(w, s.client_lr, s.local_steps)[1], 0)
 
 
-DRAWN = synthetic.quadratics(0, population=12, dimension=8, rank=4)
-
-
 @functools.cache
-def quadratics():
-  """Those of the paper."""
-  factor, optimum = (DRAWN.data[x].astype(float) for x in ('factor', 'optimum'))
+def quadratics(seed=0, population=12, dimension=8, rank=4):
+  """Those of the paper, fewer and smaller."""
+  data = synthetic.quadratics(seed, population, dimension, rank).data
+  factor, optimum = (data[x].astype(float) for x in ('factor', 'optimum'))
   curved = factor @ factor.swapaxes(1, 2)
   w_star = np.linalg.solve(
     curved.sum(0), np.einsum('nde,ne->d', curved, optimum)

@@ -40,6 +40,13 @@ def at(f, x, y) -> Pairs:
   return Pairs(x, y, f.value(x), f.value(y), f.gradient(x), f.gradient(y))
 
 
+def on_grid(f, numbers) -> Pairs:
+  """All pairs of different points of a line."""
+  x, y = (v.ravel()[:, None] for v in np.meshgrid(numbers, numbers))
+  apart = (x != y)[:, 0]
+  return at(f, x[apart], y[apart])
+
+
 def gaps(pairs, p):
   """e, r^2 and r^(2-2p) |L|^p."""
   step = pairs.y - pairs.x

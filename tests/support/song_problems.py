@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import cases
@@ -141,6 +142,12 @@ class Player:
 FAST = 'srht', 'gaussian'
 operators = cases.by_name(OPERATORS, {*OPERATORS} - {*FAST}, 'operator')
 player = functools.cache(lambda name: Player(OPERATORS[name]))
+
+
+def accepted(function, numbers):
+  """Those of these numbers that are arguments of a function."""
+  names = inspect.signature(function).parameters
+  return {k: v for k, v in numbers.items() if k in names}
 
 
 def mean_and_error(x):

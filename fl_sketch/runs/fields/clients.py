@@ -122,7 +122,7 @@ class ClientFields(ProblemFields):
 
   @property
   def everyone(self) -> bool:
-    """Return whether every client finishes every round."""
+    """Return whether all clients are in every round and none drops out."""
     return self.full_participation and not availability.in_force(self)
 
   def check(self):

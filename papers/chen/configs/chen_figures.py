@@ -36,7 +36,8 @@ _MODELS = {  # section 5, configurations; and those of 'quick'
   'vit': (_IMAGES | {'model': 'vit_base', 'model_options': {'side': 224}},
     _DIGITS | {'model': 'vit_nano', 'model_options': {'side': 16}}),
   'bert': (_TEXT | {'model': 'bert_base', 'model_options':
-    {'max_length': 512}}, {'model': 'bert_nano'}),
+    {'max_length': 512}},
+    {'model': 'bert_nano', 'dataset_options': {'vocabulary': 4000}}),
 }  # fmt: skip
 SIZES = {  # parameters; epochs (section 5, last paragraph), their steps; b
   'resnet': (42_512_970, 100, 78, ('4e5', '4e6', '4e4', '4e3', '4e2')),

@@ -19,7 +19,6 @@ from ...common import registration, study, workspace
 from ...common.workspace import Workspace
 from . import small
 
-_NAME = 'S4-Choices'
 _MARKS = 5  # of the curves, beside the start
 _SETTING = (
   'An MLP of width 64 on Fashion-MNIST, five clients with equal shares, SRHT '
@@ -101,7 +100,7 @@ def _run(exp, cell, registered) -> dict[str, Any]:
 
 def choices(ws: Workspace) -> study.Report:
   """Servers, operators, local steps and printed rates under sketches."""
-  registered = registration.read(_NAME)
+  registered = registration.read('S4-Choices')
   if ws.scale == 'quick':
     few = [c for c in registered['cell'] if c['name'] in _FEW]
     registered |= _QUICK | {'cell': few}
@@ -144,12 +143,8 @@ def choices(ws: Workspace) -> study.Report:
     ])
     for names in registered['panels']
   ]  # fmt: skip
-  return study.Report(
-    registration.claims(registered, values), found,
-    [study.Table('Test accuracy at the end, %', _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Test accuracy at the end, %', _HEAD, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
 _HEAD = 'run', 'rate', 'bytes up', 'accuracy', "accuracy at the paper's rate"

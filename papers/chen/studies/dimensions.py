@@ -5,14 +5,13 @@ import functools
 import itertools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, rounds as rounds_lib, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, sketches
 from fl_sketch.runs import figures, plots
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import registration, study, workspace
+from ...common import programs, registration, study, summaries, workspace
 from ...common.workspace import Workspace
 
 CLIENTS, SIZE = 2, 64  # a table has 64 numbers
@@ -38,20 +37,17 @@ class Cell(NamedTuple):
   dimension: int
 
 
-def rounds_to(
-  cell: Cell,
-  targets: Sequence[float],
-  rates: Sequence[float],
-  seeds: Sequence[int],
-  most: int,
-) -> np.ndarray:
-  """Count rounds of SAFL in a cell; see `count`."""
+def counting(cell: Cell, group: Mapping[str, Any]) -> Callable[..., np.ndarray]:
+  """Return `count` of rates and seeds, of SAFL in a cell of a group."""
   curvature = np.arange(1, cell.dimension + 1.0) ** -cell.exponent
-  op = sketches.make(cell.operator, **_options(cell.operator))
+  is_count = cell.operator == 'count_sketch'
+  options = {'rows': 1, 'cols': SIZE} if is_count else {'size': SIZE}
+  op = sketches.make(cell.operator, **options)
   make = lambda loss_fn: algorithms.make(
     'safl', loss_fn, sketch=op, server_optimizer=cell.server
   )
-  return count(make, curvature, targets, rates, seeds, most)
+  numbers = make, curvature, group['targets']
+  return functools.partial(count, *numbers, most=group['most_rounds'])
 
 
 def count(
@@ -80,10 +76,8 @@ def count(
     w = turn(w)
     return 0.5 * jnp.sum(bent * w**2) + jnp.sum(noise * w * x[0])
 
-  make = method(loss_fn)
-  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
+  begin = programs.everybody(method(loss_fn), CLIENTS)
   shape = CLIENTS, 1, 1, bent.size
-  ids, weights = np.arange(CLIENTS), np.ones(CLIENTS, np.float32)
 
   def one(rate, seed):
     hp = algorithms.Hyper(jnp.float32(1), rate)
@@ -94,13 +88,13 @@ def count(
     def step(carry):
       state, done, hits = carry
       x = jax.random.normal(jax.random.fold_in(draws, done), shape)
-      state, _ = round_fn(hp, state, rounds_lib.Cohort(ids, weights, x), key)
+      state, _ = play_round(state, x)
       reached = jnp.sum((bent * turn(state.params)) ** 2) <= goals
       hits = jnp.where(reached & (hits > most), done + 1, hits)
       return state, done + 1, hits
 
     goes_on = lambda carry: (carry[1] < most) & (carry[2] > most).any()
-    state = rounds_lib.init(make(hp), start, CLIENTS)
+    state, play_round = begin(hp, key, start)
     hits = jnp.full(goals.shape, most + 1, jnp.int32)
     return jax.lax.while_loop(goes_on, step, (state, jnp.int32(0), hits))[2]
 
@@ -111,24 +105,30 @@ def count(
   return times.reshape(len(targets), len(rates), len(seeds))
 
 
-def _options(operator: str) -> dict[str, int]:
-  if operator == 'count_sketch':
-    return {'rows': 1, 'cols': SIZE}
-  return {'size': SIZE}
+def best_rates(
+  rounds: Callable[..., np.ndarray],
+  registered: Mapping[str, Any],
+  rates: Sequence[float],
+  targets: int,
+) -> list[float]:
+  """Return the rate of the fewest rounds to each target on the tuning seeds.
+
+  `rounds` takes rates and seeds, see `count`. A single rate is not tuned.
+  """
+  if len(rates) == 1:
+    return [*rates] * targets
+  trials = rounds(rates=rates, seeds=registered['tuning_seeds'])
+  return [
+    rates[i] for i in np.nan_to_num(trials, nan=np.inf).mean(-1).argmin(-1)
+  ]
 
 
 def _tuned(cell: Cell, registered: Mapping[str, Any], group: Mapping[str, Any]):
   """Return the rounds of every seed to every target, each at its best rate."""
-  targets, most = group['targets'], group['most_rounds']
-  rates = registered['rates']
-  if len(rates) > 1:
-    trials = rounds_to(cell, targets, rates, registered['tuning_seeds'], most)
-    worst = np.nan_to_num(trials, nan=np.inf).mean(-1)
-    best = [rates[i] for i in worst.argmin(-1)]
-  else:
-    best = rates * len(targets)
+  rounds, targets = counting(cell, group), len(group['targets'])
+  best = best_rates(rounds, registered, registered['rates'], targets)
   played = sorted({*best})
-  final = rounds_to(cell, targets, played, registered['seeds'], most)
+  final = rounds(rates=played, seeds=registered['seeds'])
   return [
     {'rate': rate, 'rounds': final[i, played.index(rate)].tolist()}
     for i, rate in enumerate(best)
@@ -141,10 +141,9 @@ def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
   for exponent, operator, server in itertools.product(
     group['exponents'], registered['operators'], registered['servers']
   ):
-    dimensions = [
-      d for d in group['dimensions'] if operator != 'gaussian' or d <= 4096
-    ]
-    cells = [Cell(exponent, operator, server, d) for d in dimensions]
+    most = 4096 if operator == 'gaussian' else np.inf
+    sizes = [d for d in group['dimensions'] if d <= most]
+    cells = [Cell(exponent, operator, server, d) for d in sizes]
     measured = [
       ws.cached(
         f'log_d/{group["key"]}-{exponent:g}-{operator}-{server}-{cell.dimension}',
@@ -154,11 +153,6 @@ def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
       for cell in cells
     ]
     yield cells, measured
-
-
-def one_rate(ws: Workspace) -> study.Report:
-  """Rounds to a given gradient at one rate for all dimensions."""
-  return headline(ws, 'S4-LogD-Rate')
 
 
 def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
@@ -177,11 +171,11 @@ def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
         times = np.array([m[i]['rounds'] for m in measured], float)
         s, operator, server, _ = cells[0]
         name = f's = {s:g}, {operator}, {server}, to {target:g}'
-        own[name] = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+        own[name] = summaries.growth(sizes, times)
         seeds[name] = {'d': sizes, 'rounds': times}
         lines.append(plots.mean_line(name, [sizes] * len(times.T), times.T))
         rows.append([
-          f'{s:g}', operator, server, f'{target:g}', *_each(times, sizes),
+          f'{s:g}', operator, server, f'{target:g}', _each(times, sizes),
           workspace.shown(own[name], digits=2),
           ', '.join(f'{m[i]["rate"]:g}' for m in measured),
         ])  # fmt: skip
@@ -189,23 +183,23 @@ def headline(ws: Workspace, name: str = 'S4-LogD') -> study.Report:
       figures.Panel('d', 'rounds', lines, group['key'], x_scale='log')
     )
   caption = 'Rounds at each dimension, and their growth as a power of it.'
-  return study.Report(
-    registration.claims(registered, slopes),
-    seeds,
-    [study.Table(caption, _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING, *registered.get('notes', [])],
+  table, notes = (caption, _HEAD, rows), registered.get('notes', [])
+  return study.registered(
+    registered, slopes, seeds, table, panels, _SETTING, *notes
   )
 
 
-def _each(times, sizes):
-  """The rounds at each dimension, as cells of the table."""
+one_rate = functools.partial(headline, name='S4-LogD-Rate')
+
+
+def _each(times, sizes) -> str:
+  """The rounds at each dimension, as a cell of the table."""
   cells = [
     'not reached' if np.isnan(t).any() else workspace.shown(t, digits=0)
     for t in times
   ]
-  lines = [f'{d:,}: {cell}' for d, cell in zip(sizes, cells, strict=True)]
-  return ['; '.join(lines)]
+  pairs = zip(sizes, cells, strict=True)
+  return '; '.join(f'{d:,}: {cell}' for d, cell in pairs)
 
 
 _HEAD = 's', 'operator', 'server', 'target', 'd: rounds', 'growth', 'rates'

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import registration, study, workspace
+from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import dimensions
 
-_NAME = 'S4-Rivals-LogD'
 _SETTING = (
   f'{dimensions.CLIENTS} clients send about {dimensions.SIZE} numbers a round '
   'whatever d is: a table; 32 values and their places (EF21); 48 values of 4 '
@@ -65,19 +64,14 @@ def _tuned(name, basis, d, registered) -> dict[str, Any]:
     most=registered['most_rounds'], noise_size=0.0, **_axes(basis, d),
   )  # fmt: skip
   rates = registered['rates'][name]
-  best = rates[0]
-  if len(rates) > 1:
-    trials = rounds(rates=rates, seeds=registered['tuning_seeds'])[0]
-    best = rates[np.nan_to_num(trials, nan=np.inf).mean(-1).argmin()]
+  [best] = dimensions.best_rates(rounds, registered, rates, targets=1)
   final = rounds(rates=[best], seeds=registered['seeds'])[0, 0]
   return {'rate': best, 'rounds': final.tolist()}
 
 
 def growth(ws: Workspace) -> study.Report:
   """Growth of rounds with d of EF21, CocktailSGD and SAFL, same numbers."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S4-Rivals-LogD') | ws.pick(_QUICK, {})
   sizes, slopes, seeds, rows = registered['dimensions'], {}, {}, []
   panels: dict[str, list[figures.Line]] = {'aligned': [], 'turned': []}
   for name, basis in itertools.product(registered['rates'], panels):
@@ -90,7 +84,7 @@ def growth(ws: Workspace) -> study.Report:
       for d in sizes
     ]
     times, cell = np.array([x['rounds'] for x in found]), f'{name}, {basis}'
-    slopes[cell] = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    slopes[cell] = summaries.growth(sizes, times)
     seeds[cell] = {'d': sizes, 'rounds': times}
     line = plots.mean_line(name, [sizes] * len(times.T), times.T)
     panels[basis].append(line)
@@ -109,16 +103,12 @@ def growth(ws: Workspace) -> study.Report:
     'safl': part(True, ''),
   }  # fmt: skip
   head = 'method', 'axes', *(f'd = {d:,}' for d in sizes), 'growth', 'rates'
-  pictures = [
+  drawn = [
     figures.Panel('d', 'rounds', x, basis, x_scale='log', y_scale='log')
     for basis, x in panels.items()
   ]
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Rounds, and their growth as a power of d', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', pictures)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Rounds, and their growth as a power of d', head, rows
+  return study.registered(registered, values, seeds, table, drawn, _SETTING)
 
 
 _QUICK = {

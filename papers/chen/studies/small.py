@@ -4,11 +4,12 @@ from collections.abc import Callable
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, models, rounds as rounds_lib, runs
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, models, runs
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ...common import programs
 
 CLIENTS = 5  # with equal shares, all in every round
 
@@ -34,25 +35,21 @@ def runner(
   `method` is loss -> the algorithm's `make`; seeds draw the model, batches and
   operators. Also the uplink bytes of a client and round.
   """
-  make = method(exp.loss_fn)
-  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
+  begin = programs.everybody(method(exp.loss_fn), CLIENTS)
   data = {k: jnp.asarray(x) for k, x in exp.data.items()}
   share = len(data['x']) // CLIENTS
-  ids, weights = np.arange(CLIENTS), np.ones(CLIENTS, np.float32)
-  shape = data['x'].shape[1:]
-  begins = share * ids[:, None, None]
+  begins = share * np.arange(CLIENTS)[:, None, None]
 
   def one(data, rate, seed):
     hp = algorithms.Hyper(jnp.float32(work.client_lr), rate)
     key, draws, first = jax.random.split(jax.random.key(seed), 3)
-    params = models.init_params(exp.model, first, shape)
+    params = models.init_params(exp.model, first, data['x'].shape[1:])
 
     def step(state, i):
       size = CLIENTS, work.steps, work.batch
       draw = jax.random.randint(jax.random.fold_in(draws, i), size, 0, share)
       batches = {k: x[begins + draw] for k, x in data.items()}
-      cohort = rounds_lib.Cohort(ids, weights, batches)
-      state, metrics = round_fn(hp, state, cohort, key)
+      state, metrics = play_round(state, batches)
       return state, metrics['uplink_bytes']
 
     def block(state, numbers):
@@ -60,7 +57,7 @@ def runner(
       return state, (measure(state.params), sent[0])
 
     numbers = jnp.arange(work.rounds).reshape(marks, -1)
-    state = rounds_lib.init(make(hp), params, CLIENTS)
+    state, play_round = begin(hp, key, params)
     _, (values, sent) = jax.lax.scan(block, state, numbers)
     both = lambda x, y: jnp.concatenate([x[None], y])
     return jax.tree.map(both, measure(params), values), sent[0]

@@ -1,12 +1,12 @@
 """Table 1 of Chen et al., arXiv:2411.06770."""
 
-from fl_sketch import algorithms, codecs, rounds, sketches
+from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import study, verdicts
+from ...common import programs, study, verdicts
 from ...common.workspace import Workspace
 from ..statements import corollaries as chen_corollaries
 
@@ -52,12 +52,11 @@ def _fewest_bytes(kind: str) -> float:
   rate = jnp.float32(0.1)
   hp = algorithms.Hyper(rate, rate)
   batches = np.random.default_rng(0).standard_normal((8, 1, 1, 1000))
-  ids, weight = np.arange(8, dtype=np.int32), np.ones(8, np.float32)
-  cohort = rounds.Cohort(ids, weight, batches.astype(np.float32))
-  round_fn = jax.jit(rounds.run_round(make, rounds.cohort_mesh(1)))
-  state, sizes = rounds.init(make(hp), jnp.zeros(1000), 8), []
+  begin = programs.everybody(make, 8)
+  state, step = begin(hp, jax.random.key(0), jnp.zeros(1000))
+  step, sizes = jax.jit(step), []
   for _ in range(16):
-    state, metrics = round_fn(hp, state, cohort, jax.random.key(0))
+    state, metrics = step(state, batches.astype(np.float32))
     sizes.append(float(metrics['uplink_bytes']))
   return min(sizes)
 

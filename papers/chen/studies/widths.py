@@ -10,12 +10,12 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from ...common import registration, study, workspace
+from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from ..curvature import spectrum, spectrum_report
 from . import small
 
-_NAME = 'S4-Widths'
+_NAMES = 'start', 'half', 'end'  # of a training's marks
 _KEPT = (
   'intrinsic_dimension', 'near_zero', 'exponent', 'r_squared', 'lambda_max',
 )  # fmt: skip
@@ -81,9 +81,7 @@ def _measured(ws, registered, net, options) -> dict[str, Any]:
 
 def spectra(ws: Workspace) -> study.Report:
   """Intrinsic dimension against d, and the power law, under sketched Adam."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S4-Widths') | ws.pick(_QUICK, {})
   slopes, near, seeds, rows, panels, found = {}, {}, {}, [], [], []
   for net in registered['net']:
     found = [
@@ -96,12 +94,12 @@ def spectra(ws: Workspace) -> study.Report:
     ]
     sizes, lines = [x['d'] for x in found], []
     seeds[net['key']] = found
-    for mark, name in enumerate(('start', 'half', 'end')):
+    for mark, name in enumerate(_NAMES):
       cell = f'{net["key"]}, {name}'
       ranks = np.array([x['intrinsic_dimension'][mark] for x in found])
       if len(sizes) > 1:  # not the network of the power law, of other seeds
         near |= {f'{cell}, d = {x["d"]:,}': x['near_zero'][mark] for x in found}
-        slopes[cell] = np.polyfit(np.log(sizes), np.log(ranks), 1)[0]
+        slopes[cell] = summaries.growth(sizes, ranks)
         lines.append(plots.mean_line(name, [sizes] * len(ranks.T), ranks.T))
       rows += [
         [cell, f'{x["d"]:,}', *(
@@ -117,23 +115,18 @@ def spectra(ws: Workspace) -> study.Report:
         )
       )
   law = found[0]  # the last network is that of the power law
-  names = 'start', 'half', 'end'
-  exponents = dict(zip(names, law['exponent'], strict=True))
+  of_law = lambda key: dict(zip(_NAMES, law[key], strict=True))
   values = {
     'growth': slopes,
     'trained': {k: x for k, x in slopes.items() if 'end' in k},
     'near': near,
-    'law': dict(zip(names, law['r_squared'], strict=True)),
+    'law': of_law('r_squared'),
     'start': law['exponent'][0],
-    'sum': exponents,
+    'sum': of_law('exponent'),
   }
   head = 'network', 'd', 'intrinsic dimension', 'near zero, %', 'power', 'R²'
-  return study.Report(
-    registration.claims(registered, values), seeds,
-    [study.Table('Hessians, means over seeds', head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )  # fmt: skip
+  table = 'Hessians, means over seeds', head, rows
+  return study.registered(registered, values, seeds, table, panels, _SETTING)
 
 
 _COLUMNS = (

@@ -30,12 +30,8 @@ def get_config(variant: str = ''):
   c.sweep.client_lr = tuple(0.001 * 2**i for i in range(7))
   if method != 'fedavg':
     c.algorithm = {'clip': 'dp_fedavg', 'normalise': 'dp_normfedavg'}[method]
-    c.epsilon, c.delta, c.noise_seed, c.clip_norm = (
-      float(epsilon),
-      1e-5,
-      0,
-      62.5,
-    )
+    c.epsilon, c.delta, c.noise_seed = float(epsilon), 1e-5, 0
+    c.clip_norm = 62.5
     c.sweep.clip_norm = 62.5, tuple(500 / 2**i for i in range(6))
   if quick:
     c.dataset, c.dataset_options.folder, c.rounds = 'digits', None, 2

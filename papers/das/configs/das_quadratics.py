@@ -11,7 +11,7 @@ the algorithms.
 
 import ml_collections
 
-from . import is_quick, new
+from . import is_quick, new, paper
 
 # The formula's with constant 1, and the exact one, for (5, 1e-6).
 NOISE_MULTIPLIERS = (16.6226, 21.9146)
@@ -21,24 +21,10 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (20 rounds, 2 points)."""
   quick = is_quick(variant)
   c = new()
-  c.dataset = 'quadratics'
-  c.population = 100
-  c.cohort = 100
-
+  c.update(paper('das.studies.grid').FIELDS)
   c.rounds = 20 if quick else 500
-  c.rounds_per_dispatch = 10
-  c.local_steps = 20
-  c.batch_size = 0
-  c.client_lr = 0.001
-
-  c.algorithm = 'dp_fedavg'
-  c.clip_norm = 50.0
+  c.rounds_per_dispatch = c.eval_every = 10
   c.noise_multiplier = NOISE_MULTIPLIERS[1]
-  c.delta = 1e-6
-  c.noise_seed = 0
-  c.server_lr = 1.0
-
-  c.eval_every = 10
   c.checkpoint_every = 10 if quick else 250
   c.sweep.algorithm = ('dp_fedavg', 'dp_normfedavg')
   if not quick:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 import itertools
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import synthetic
@@ -101,38 +100,17 @@ def fields(ws: Workspace) -> Fields:
 
 
 def noise_multiplier(constant: float, rounds: int = 500) -> float:
-  """Computes the paper's noise multiplier for (5, 1e-6)-DP.
-
-  >>> round(noise_multiplier(1.0), 4)
-  16.6226
-  """
-  variance = bounds.das_sigma_squared(
-    5, 1e-6, clip_norm=1, population=100, rounds=rounds, constant=constant
-  )
-  return bounds.das_noise_multiplier_of(
-    math.sqrt(variance), cohort=100, clip_norm=1
-  )
+  """Computes the paper's noise multiplier for (5, 1e-6)-DP."""
+  size = {'population': 100, 'cohort': 100, 'rounds': rounds}
+  return bounds.das_noise_multiplier(5, 1e-6, constant=constant, **size)
 
 
-def losses(ws: Workspace, group: Mapping[str, Any]) -> Grid:
-  """Plays a registered group of runs, or finds it."""
-  return _grid(ws, group, 'excess')
-
-
-def signals(ws: Workspace, group: Mapping[str, Any]) -> tuple[Grid, np.ndarray]:
-  """Signal over noise in windows of rounds.
-
-  And the least ratio of normalising over clipping in a single round, [*axes]
-  less the algorithm.
-  """
-  runs = _grid(ws, group, 'signal')
-  least = runs.curves[..., -1]
-  return runs._replace(curves=runs.curves[..., :-1]), least[1]
-
-
-def _grid(ws, group, measure):
-  """A grid whose draws were played some at a time."""
-  seeds = [*range(*group.get('tuning_seeds', [0, 0])), *range(*group['seeds'])]
+def losses(
+  ws: Workspace, group: Mapping[str, Any], measure: str = 'excess'
+) -> Grid:
+  """Plays a registered group of runs, some draws at a time, or finds it."""
+  tuning = range(*group.get('tuning_seeds', [0, 0]))
+  seeds = [*tuning, *range(*group['seeds'])]
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
   axes = {'algorithm': [*ALGORITHMS]} | {name: group[name] for name in _AXES}
@@ -143,8 +121,18 @@ def _grid(ws, group, measure):
     name = f'das/{measure}-{group["key"]}-{some["seed"][0]}'
     parts.append(ws.cached(name, base | {'sweep': some}, play))
   curves = np.concatenate([np.array(part) for part in parts], axis=-2)
-  tuning = len(range(*group.get('tuning_seeds', [0, 0])))
-  return Grid(axes | {'seed': seeds}, tuning, every, curves)
+  return Grid(axes | {'seed': seeds}, len(tuning), every, curves)
+
+
+def signals(ws: Workspace, group: Mapping[str, Any]) -> tuple[Grid, np.ndarray]:
+  """Signal over noise in windows of rounds.
+
+  And the least ratio of normalising over clipping in a single round, [*axes]
+  less the algorithm.
+  """
+  runs = losses(ws, group, 'signal')
+  least = runs.curves[..., -1]
+  return runs._replace(curves=runs.curves[..., :-1]), least[1]
 
 
 def _measured(base, axes, every, measure, progress):

@@ -56,11 +56,8 @@ def figure_1(ws: Workspace) -> study.Report:
   ]
   best, rows = _tuned(groups['any C'], groups['any step'])
   head = (
-    'q, start',
-    'what is tuned',
-    *_NAMES,
-    'loss of normalising over clipping',
-  )
+    'q, start', 'what is tuned', *_NAMES, 'loss of normalising over clipping',
+  )  # fmt: skip
   tables.append(study.Table(_TUNED, head, rows))
   values = _figure(runs) | best | _counter(ws, groups)
   values['steps'] = _literal(ws, runs)

@@ -1,7 +1,6 @@
 """Das et al.'s images: the settings, the grid that tunes, the best settings."""
 
 from collections.abc import Sequence
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch import runs
@@ -122,14 +121,8 @@ def noises(setting: Federation) -> list[Noise]:
 
 def by_formula(setting: Federation, epsilon: float) -> float:
   """The noise multiplier of the paper's equation 5 with q = 1."""
-  n, r, rounds = (setting.fields[k] for k in ('population', 'cohort', 'rounds'))
-  budget = epsilon, 1e-5
-  variance = bounds.das_sigma_squared(
-    *budget, clip_norm=1.0, population=n, rounds=rounds, constant=1.0
-  )
-  return bounds.das_noise_multiplier_of(
-    math.sqrt(variance), cohort=r, clip_norm=1.0
-  )
+  size = {k: setting.fields[k] for k in ('population', 'cohort', 'rounds')}
+  return bounds.das_noise_multiplier(epsilon, 1e-5, **size)
 
 
 def worth(

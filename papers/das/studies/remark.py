@@ -1,6 +1,5 @@
 """Remark 1 of Das et al.: both bounds over starts, clients and rounds."""
 
-from collections.abc import Mapping, Sequence
 import functools
 from typing import Any
 
@@ -11,7 +10,6 @@ from ...common import registration, study, workspace
 from ...common.workspace import Fields, Workspace
 from . import grid, paths as paths_lib
 
-_NAME = 'S1-Rem1'
 _SETTING = (
   'The quadratics of Figure 1, whose optima may be one point (clients that are '
   'alike). The noise is that of the formula for (5, 1e-6) at the number of '
@@ -28,15 +26,14 @@ _WHERE = (
 
 def remark_1(ws: Workspace) -> study.Report:
   """Measures both over starts, similarity and rounds together."""
-  registered = registration.read(_NAME)
+  registered = registration.read('S1-Rem1')
   if ws.scale == 'quick':
     registered |= {
       'rounds': [20], 'clip_norm': [320.0], 'length': [0.04], 'seeds': [0, 2],
       'tuning_seeds': [2, 3], 'setting': registered['setting'][-1:],
     }  # fmt: skip
   most = max(registered['rounds'])
-  every: dict[str, dict[str, np.ndarray]]
-  every = {row['key']: {} for row in registered['claim']}
+  every: dict[str, dict] = {row['key']: {} for row in registered['claim']}
   rows, seeds = [], {}
   bar = [(s, k) for s in registered['setting'] for k in registered['rounds']]
   for setting, rounds in tqdm.tqdm(bar, 'remark 1', disable=not ws.progress):
@@ -67,15 +64,13 @@ def remark_1(ws: Workspace) -> study.Report:
   )
 
 
-def _shown(measured: Mapping[str, Any]) -> str:
+def _shown(measured) -> str:
   clip, length = measured['at']
   loss = workspace.shown(measured['loss'], digits=4)
   return f'{loss} ({clip:g}, {length:g})'
 
 
-def _tuned(
-  own: Mapping[str, Any], setting: Mapping[str, Any]
-) -> dict[str, Any]:
+def _tuned(own, setting) -> dict[str, Any]:
   """Each at its best over the draws for tuning: where, and reported losses."""
   lengths, clips = own['length'], own['clip_norm']
   points = [(c, x) for c in clips for x in lengths]
@@ -97,14 +92,11 @@ def _tuned(
   return found
 
 
-def _lost(
-  own: Mapping[str, Any],
-  setting: Mapping[str, Any],
-  algorithm: str,
-  points: Sequence[tuple[float, float]],
-  seeds: Sequence[int],
-) -> np.ndarray:
-  """The last loss above the minimum of draws, f64[draws, points]."""
+def _lost(own, setting, algorithm, points, seeds) -> np.ndarray:
+  """The last loss above the minimum of draws, f64[draws, points].
+
+  Points are pairs of C and the length of a step.
+  """
   rate, rounds = own['client_lr'], own['rounds']
   base: Fields = grid.FIELDS | {
     'algorithm': algorithm, 'rounds': rounds, 'client_lr': rate,

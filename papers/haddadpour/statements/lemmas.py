@@ -12,14 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...common import conditions
-from ...common.conditions import (
-  Count,
-  Form,
-  NonNegative,
-  Numbers,
-  Positive,
-  Squares,
-)
+from ...common.conditions import Count, NonNegative, Numbers, Positive, Squares
 from ...common.evaluation import formula
 from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
@@ -83,7 +76,7 @@ def spread(
   clients: Count,
   hashes: Hashes = 'shared',
   *,
-  form: Form = 'corrected',
+  form: conditions.Form = 'corrected',
 ) -> float:
   """Return omega / k + 1 for independent hashes, omega + 1 for shared ones.
 
@@ -94,7 +87,7 @@ def spread(
   return 1 + omega / (clients if apart else 1)
 
 
-def spread_of(run: Constants, *, form: Form = 'corrected') -> float:
+def spread_of(run: Constants, *, form: conditions.Form = 'corrected') -> float:
   """Return b, the `spread` of a run.
 
   >>> spread_of(Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
@@ -109,7 +102,7 @@ def second_moment(
   gradient_squares: Squares,
   *,
   convex: bool = False,
-  form: Form = 'corrected',
+  form: conditions.Form = 'corrected',
 ) -> Numbers:
   """Return (omega + 1) tau sigma^2 / k + tau b S, of E|Phi|^2 / eta^2.
 
@@ -167,7 +160,7 @@ def drift(
   gradient_squares: Squares,
   *,
   convex: bool = False,
-  form: Form = 'corrected',
+  form: conditions.Form = 'corrected',
 ) -> Numbers:
   """Return eta^2 tau (S + sigma^2) >= E|x - x_j^c|^2, for every c < tau.
 

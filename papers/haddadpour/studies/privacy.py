@@ -99,18 +99,15 @@ def _admitted() -> int:
 
 def _images(ws, r, table) -> np.ndarray:
   """Relative errors of images that come back from tables of this size."""
-  name, data = (
-    'haddadpour/privacy-{}x{}'.format(*table),
-    ws.pick('digits', 'mnist'),
-  )
-  own = {
-    'data': data,
-    'table': table,
-    'count': r['images'],
-    'seeds': r['seeds'],
-  }
-  test = sources.load(data, ws.data_dir).test
-  compute = lambda: [_attacked(test, r['images'], s, table) for s in r['seeds']]
+  data = ws.pick('digits', 'mnist')
+  own = {'data': data, 'table': table, 'count': r['images']}
+
+  def compute():
+    test = sources.load(data, ws.data_dir).test
+    return [_attacked(test, r['images'], seed, table) for seed in r['seeds']]
+
+  name = 'haddadpour/privacy-{}x{}'.format(*table)
+  own['seeds'] = r['seeds']
   return np.ravel(ws.cached(name, own, compute))
 
 
@@ -136,10 +133,8 @@ def _updates(ws, r, seed) -> dict[str, list[list[float]]]:
   """Omega, part kept and kurtosis by update and way of `_WAYS`."""
   digits = {'dataset': 'digits', 'population': 4, 'batch_size': 8}
   mnist = {'dataset': 'mnist', 'model': 'lenet5', 'population': 50}
-  config, rounds = (
-    ws.pick(digits, mnist | {'batch_size': 32}),
-    r['rounds'][-1] + 1,
-  )
+  config = ws.pick(digits, mnist | {'batch_size': 32})
+  rounds = r['rounds'][-1] + 1
   config |= {
     'cohort': config['population'] // 2, 'local_steps': 5, 'client_lr': 0.1,
     'algorithm': 'fedavg', 'rounds': rounds, 'eval_every': rounds,
@@ -153,9 +148,8 @@ def _updates(ws, r, seed) -> dict[str, list[list[float]]]:
     start, found = runs.build(config, ws.data_dir).params, {}
     after = lambda n: saved_params.read(folder, n, start) if n else start
     for n in r['rounds']:
-      u = np.subtract(
-        *(flatten_util.ravel_pytree(after(k))[0] for k in (n, n + 1))
-      )
+      both = (flatten_util.ravel_pytree(after(k))[0] for k in (n, n + 1))
+      u = np.subtract(*both)
       for table in r['tables'][-2:]:
         at = 'round {}, ({}, {})'.format(n, *table)
         found[at] = _read(u, table, r['draws'], seed)
@@ -167,10 +161,8 @@ def _updates(ws, r, seed) -> dict[str, list[list[float]]]:
 
 def _read(update, table, draws, seed) -> list[list[float]]:
   """[omega, kept, kurtosis] of each of `_WAYS`, means over draws."""
-  u, op = (
-    jnp.asarray(update / np.linalg.norm(update)),
-    sketches.count_sketch(*table),
-  )
+  u = jnp.asarray(update / np.linalg.norm(update))
+  op = sketches.count_sketch(*table)
 
   def one(key):
     read = lambda *how: estimators.heaprix(op, key, u, table[1], *how)

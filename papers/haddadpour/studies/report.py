@@ -1,5 +1,6 @@
-"""Reports the runs of Haddadpour et al.'s cells: numbers, tables, figures."""
+"""Numbers, tables and figures of the cells of Haddadpour et al."""
 
+from collections.abc import Callable, Iterable
 import itertools
 from typing import Any
 
@@ -9,36 +10,79 @@ import numpy as np
 from ...common import comparison, study, summaries, workspace
 from ...common.comparison import Comparison, Entry
 from . import runs as runs_lib
-from .runs import Cell
+from .runs import Table
 
 _CAPTION = (
   'Of one client in one round, second uplinks counted; means over seeds, of '
-  'the last rounds. Rates of clients, server; one of the server alone.'
+  'the last evaluations. Rates of clients, server; one of the server alone.'
 )
 _METRICS = (
   ('train_loss', 'training loss', 1),
   ('test_accuracy', 'test accuracy, %', 100),
 )
+Values = dict[str, np.ndarray]  # of every seed, by what is compared
 
 
-def gap(entries: Comparison, some: Cell, other: Cell) -> dict[str, np.ndarray]:
-  """Test accuracy of `some` above that of `other`, in points, by seed.
+def lead(
+  entries: Comparison,
+  ours: Iterable[str],
+  theirs: Iterable[str],
+  taus: Iterable[int],
+  tables: Iterable[Table],
+  of: Callable[[Entry], Any] = runs_lib.accuracy,
+) -> Values:
+  """A number of our methods less that of theirs, in panels that have both."""
+  found = {}
+  for a, b, tau, table in itertools.product(ours, theirs, taus, tables):
+    pair = [entries.get(runs_lib.cell(x, tau, table)) for x in (a, b)]
+    if None not in pair:
+      found[f'{a} over {b}, tau = {tau}, {table}'] = of(pair[0]) - of(pair[1])
+  return found
 
-  By the name of the cell that has a table; none if one of the two was not run.
+
+def loss(entry: Entry) -> np.ndarray:
+  """Training loss of every seed; that of guessing if it diverged."""
+  return np.nan_to_num(entry.final('train_loss', last=3), nan=np.log(10))
+
+
+def accuracy_at(entry: Entry, round: float) -> np.ndarray:
+  """Test accuracy of every seed at a round, between evaluations by a line."""
+  at = lambda run: 0.1 if run.diverged else np.interp(round, *run.curve())
+  return 100 * np.array([at(run) for run in entry.runs])
+
+
+def rounds_to_90(run: workspace.PointRun) -> float:
+  """The round at which a line between evaluations meets 90 %; NaN if none."""
+  xs, ys = run.curve()
+  above = ys >= 0.9
+  at = int(above.argmax()) if above.any() else 0
+  if not at:
+    return float(xs[0]) if above.any() else float('nan')
+  return float(np.interp(0.9, ys[at - 1 : at + 1], xs[at - 1 : at + 1]))
+
+
+def falls(entry: Entry) -> np.ndarray:
+  """By how many points the accuracy falls between evaluations, in all."""
+  down = lambda run: -np.minimum(np.diff(run.curve()[1]), 0).sum()
+  return 100 * np.array([down(run) for run in entry.runs])
+
+
+def at_equal_bytes(dense: Entry, ours: Entry) -> np.ndarray:
+  """Our accuracy less that of `dense` after the same bytes, up and down.
+
+  Before its first evaluation `dense` is given what it has there.
   """
-  if some not in entries or other not in entries:
-    return {}
-  ours, theirs = (runs_lib.accuracy(entries[cell]) for cell in (some, other))
-  return {str(some if some.table else other): ours - theirs}
+  round = dense.rounds * ours.total() / dense.total()
+  return runs_lib.accuracy(ours) - accuracy_at(dense, round)
 
 
 def seeds(entries: Comparison) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   runs = {cell: entry.runs for cell, entry in entries.items()}
   more = lambda run: {
-    'diverged': run.diverged, 'rounds_to_90': run.reaches(0.9, x='round'),
+    'diverged': run.diverged, 'rounds_to_90': rounds_to_90(run),
   }  # fmt: skip
-  return summaries.seeds(runs, runs_lib.LAST, losses=10, more=more)
+  return summaries.seeds(runs, runs_lib.LAST, losses=3, more=more)
 
 
 def table(entries: Comparison) -> study.Table:
@@ -51,15 +95,10 @@ def table(entries: Comparison) -> study.Table:
     'bytes up': lambda _, entry: f'{runs_lib.uplink(entry):,.0f}',
     'compression': lambda _, e: f'{dense / runs_lib.uplink(e):.1f}',
     'rates': comparison.rates,
-    'training loss': _loss,
+    'training loss': comparison.shown(3, loss),
     'test accuracy, %': _accuracy,
   }
   return comparison.table(_CAPTION, entries, columns)
-
-
-def _loss(_, entry) -> str:
-  loss = [r.final('train_loss', last=10) for r in entry.runs if not r.diverged]
-  return workspace.shown(loss, digits=3) if loss else ''
 
 
 def _accuracy(_, entry) -> str:
@@ -68,47 +107,18 @@ def _accuracy(_, entry) -> str:
   return f'{text}, {lost} diverged' if lost else text
 
 
-def rounds_to_90(entry: Entry) -> np.ndarray:
-  """Counts rounds of each seed to 90 %; the last round if it is not reached."""
-  least = lambda run: min(run.reaches(0.9, x='round'), run.curve()[0].max())
-  return np.array([least(run) for run in entry.runs])
-
-
 def by_round(entries: Comparison) -> list[figures.Panel]:
   """Training loss and test accuracy against rounds: a pair a tau and table."""
-  sizes, taus = _sizes_and_taus(entries)
+  sizes = sorted({cell.table for cell in entries if cell.table})
+  taus = sorted({cell.steps for cell in entries})
   panels = []
   for size, (metric, label, scale) in itertools.product(sizes, _METRICS):
     for tau in taus:
       lines = [
-        summaries.curve(cell.name, e.runs, metric, scale=scale, **_look(cell))
+        summaries.curve(cell.name, e.runs, metric, scale=scale)
         for cell, e in entries.items()
         if cell.steps == tau and cell.table in (None, size)
       ]
       title = f'tau = {tau}, {size}'
       panels.append(figures.Panel('round', label, lines, title))
   return panels
-
-
-def by_bytes(entries: Comparison) -> list[figures.Panel]:
-  """Test accuracy against the bytes of all clients, a panel a tau."""
-  sizes, taus = _sizes_and_taus(entries)
-  look = lambda cell: {
-    **_look(cell), 'label': f'{cell.name} {cell.table or ""}'.strip(),
-    'variant': int(cell.table == sizes[0]),
-  }  # fmt: skip
-  panels = []
-  for tau in taus:
-    own = {cell: e for cell, e in entries.items() if cell.steps == tau}
-    drawn = own, look, runs_lib.accuracy
-    panels.append(comparison.by_bytes(*drawn, title=f'tau = {tau}'))
-  return panels
-
-
-def _sizes_and_taus(entries: Comparison) -> tuple[list, list[int]]:
-  sizes = sorted({cell.table for cell in entries if cell.table})
-  return sizes, sorted({cell.steps for cell in entries})
-
-
-def _look(cell: Cell) -> dict[str, Any]:
-  return {'family': cell.name}

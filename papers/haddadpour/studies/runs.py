@@ -1,29 +1,43 @@
 """Runs behind Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
 
-Section 6: LeNet-5 on MNIST, 50 devices, half of them a round, batches of 32.
+Section 7: LeNet-5 on MNIST, 50 devices, half of them a round, batches of 32.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...common import comparison
-from ...common.comparison import Entry
-from ...common.workspace import Fields, Workspace
+from ...common.comparison import Comparison, Entry
+from ...common.workspace import Fields, PointRun, Workspace
 
 Table = tuple[int, int]  # rows t, columns k
+Registered = Mapping[str, Any]
 
 FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'
-# Equal shares, and one or two classes a device.
-PRIVIX = {'alike': 'FS-PRIVIX', 'unlike': 'FSGATE-PRIVIX'}
-HEAPRIX = {'alike': 'FS-HEAPRIX', 'unlike': 'FSGATE-HEAPRIX'}
+IID = 'FedSGD, IID clients'  # beside clients of one or two classes
 LITERAL = 'FS-HEAPRIX, literal'
-SMALL_GAIN = 'FSGATE-PRIVIX, small gain'
-LAST = 3  # evaluations whose mean is an accuracy
-SEEDS = 6  # reported ones, from 1; seed 0 is that of the tuning
-_GRID = {'client_lr': (0.01, 0.03, 0.1, 0.3)}
-_LONE = {'server_lr': (0.03, 0.1, 0.3, 1.0)}  # of the method of one gradient
+PRINTED = 'FSGATE-PRIVIX, printed'
+LAST = 2  # evaluations whose mean is an accuracy
+# Algorithm and options of a method; k is the number of columns.
+_SENT: dict[str, tuple[str, Fields]] = {
+  SKETCHED: ('sketched_sgd', {'k': 0}),
+  'FS-PRIVIX': ('fedsketch_privix', {}),
+  'FS-HEAPRIX': ('fedsketch_heaprix', {'k': 0}),
+  LITERAL: ('fedsketch_heaprix', {'k': 0, 'exact': False}),
+  'FSGATE-PRIVIX': ('fedsketchgate', {}),
+  'FSGATE-HEAPRIX': ('fedsketchgate', {'k': 0}),
+  PRINTED: ('fedsketchgate', {'printed': True}),
+}
+_MNIST = {
+  'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'cohort': 25,
+  'batch_size': 32,
+}  # fmt: skip
+_DIGITS = {
+  'dataset': 'digits', 'model_options': {'widths': (16,)}, 'population': 10,
+  'cohort': 5, 'batch_size': 8,
+}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -38,65 +52,20 @@ class Cell(NamedTuple):
     return f'{self.name}, tau = {self.steps}{table}'
 
 
-def tables(ws: Workspace) -> tuple[Table, Table]:
-  """Table sizes of the paper, 75 and 12 times smaller than its model."""
-  return ws.pick(((4, 10), (8, 20)), ((20, 40), (50, 100)))
+def cell(name: str, steps: int, table: Table) -> Cell:
+  """The cell of a method in the panel of these steps and this table."""
+  return Cell(name, steps, table if name in _SENT else None)
 
 
-def panels(ws: Workspace) -> list[tuple[int, Table]]:
-  """(tau, table) of the panels; one of them at quick scale."""
-  if ws.scale == 'quick':
-    return [(5, tables(ws)[1])]
-  return [(tau, table) for table in tables(ws) for tau in (1, 2, 5)]
-
-
-def matched(ws: Workspace) -> Table:
-  """The table with which HEAPRIX sends what PRIVIX sends with the large one.
-
-  Two tables of t rows and k values in place of one table: 2 t k' + k' <= t k.
-  """
-  rows, cols = tables(ws)[1]
-  return rows, rows * cols // (2 * rows + 1)
-
-
-def cells(ws: Workspace, devices: str) -> list[Cell]:
-  """Lists every method in every panel, for 'alike' or 'unlike' devices."""
-  every = []
-  for steps, table in panels(ws):
-    every.append(Cell(FEDSGD, steps))
-    every += [Cell(who[devices], steps, table) for who in (PRIVIX, HEAPRIX)]
-    if steps == 1:
-      every.append(Cell(SKETCHED, 1, table))
-    if steps == 5 and devices == 'alike' and ws.scale != 'quick':
-      every.append(Cell(LITERAL, 5, table))
-  return list(dict.fromkeys(every))
-
-
-def entry(
-  ws: Workspace,
-  devices: str,
-  cell: Cell,
-  rates: Mapping[str, float] | None = None,
-  label: str = '',
-) -> Entry:
-  """The runs of a cell over seeds, at the best rate over all rounds of one.
-
-  The rate is of the clients, or of the server where clients send one gradient.
-  Runs at other `rates` than the cell's own have a `label`.
-  """
-  grid = _LONE if cell.name == SKETCHED else _GRID
-  untuned = {rate: values[-2] for rate, values in grid.items()}
-  name = cell.name.lower().replace(', ', '-').replace(' ', '-')
-  table = '-{}x{}'.format(*cell.table) if cell.table else ''
-  return comparison.run(
-    ws,
-    f'haddadpour/{devices}/{{}}/{name}{table}-tau{cell.steps}{label}',
-    _fields(ws, devices, cell),
-    grid,
-    ws.seeds(3, 1 + SEEDS)[1:],
-    score=lambda run: -1.0 if run.diverged else run.final(last=2),
-    rates=rates or ws.pick(untuned, None),
-  )
+def play(ws: Workspace, r: Registered) -> Comparison:
+  """Tune and run all registered cells, by `Cell`."""
+  every = [
+    cell(name, steps, table)
+    for table in map(tuple, r['tables'])
+    for name, taus in r['cells'].items()
+    for steps in taus
+  ]
+  return {one: _entry(ws, r, one) for one in dict.fromkeys(every)}
 
 
 def accuracy(entry: Entry) -> np.ndarray:
@@ -109,42 +78,62 @@ def uplink(entry: Entry) -> float:
   return float(entry.runs[0].curve('uplink_bytes')[1][0])
 
 
-def _fields(ws, devices, cell) -> Fields:
-  mnist = {
-    'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'batch_size': 32,
+def _entry(ws: Workspace, r: Registered, one: Cell) -> Entry:
+  """The runs of a cell over seeds, at its best rates.
+
+  Rates are tuned one after the other, the second at the best first one, by the
+  accuracy on what clients hold out, on a seed apart and in fewer rounds.
+  """
+  name = comparison.slug(str(one)).replace('__', '_')
+  folder = f'haddadpour/{r["figure"]}/{{}}/{name}'
+  fields = _fields(ws, r, one)
+  trial = fields | _length(r['tuning_rounds'][str(one.steps)], 1)
+  trial |= {
+    'seed': r['tuning_seed'], 'client_holdout': r['client_holdout'],
+    'test_slice': '0:100',
   }  # fmt: skip
-  base: Fields = ws.pick(
-    {
-      'dataset': 'digits', 'model_options': {'widths': (16,)},
-      'population': 10, 'batch_size': 8, 'rounds': 6, 'eval_every': 2,
-    },
-    mnist | {'test_slice': '0:2000', 'rounds': 60, 'eval_every': 5},
-    mnist | {'rounds': 400, 'eval_every': 10},
-  )  # fmt: skip
-  fields = base | {'cohort': base['population'] // 2}
-  if devices == 'unlike':
-    # FedSKETCHGATE asks for everybody; as many updates a round as of the alike.
-    everybody = ws.pick(5, 25, 50)
-    fields |= {'population': everybody, 'cohort': everybody}
-    fields |= {'partition': 'classes_per_client', 'classes': 2}
-  fields |= {'checkpoint_every': base['rounds'], 'local_steps': cell.steps}
-  return fields | _method(cell)
+  rates: dict[str, float] = {}
+  for rate, grid in _grids(r, one).items():
+    where = f'{folder.format("tune")}_{rate}'
+    rates |= ws.tune(where, trial | rates, {rate: grid}, _held_out)
+  swept = {'sweep': {'seed': r['seeds']}}
+  runs = ws.sweep(folder.format('race'), fields | rates | swept)
+  return Entry(runs, rates, fields['rounds'])
 
 
-def _method(cell) -> Fields:
-  if cell.table is None:
-    return {'algorithm': 'fedavg'}
-  rows, cols = cell.table
+def _held_out(run: PointRun) -> float:
+  return float(np.nan_to_num(run.final('client_accuracy_pooled'), nan=-1.0))
+
+
+def _grids(r: Registered, one: Cell) -> dict[str, list[float]]:
+  """Rates and their values; at one local step only their product matters."""
+  if one.name == SKETCHED:
+    return {'server_lr': r['sketched_lr']}
+  both = {'client_lr': r['client_lr'], 'server_lr': r['server_lr']}
+  return both if one.steps > 1 else {'client_lr': r['client_lr']}
+
+
+def _length(rounds: int, evaluations: int) -> Fields:
+  every = max(1, rounds // evaluations)
+  return {
+    'rounds': rounds, 'eval_every': every, 'log_every': max(1, every // 2),
+    'checkpoint_every': rounds,
+  }  # fmt: skip
+
+
+def _fields(ws: Workspace, r: Registered, one: Cell) -> Fields:
+  steps = str(one.steps)
+  fields: Fields = ws.pick(_DIGITS, _MNIST) | {'local_steps': one.steps}
+  fields |= _length(r['rounds'][steps], r['evaluations'][steps])
+  if one.name != IID:
+    fields |= r['partition']
+  if one.table is None:
+    return fields | {'algorithm': 'fedavg', 'server_lr': 1.0}
+  algorithm, options = _SENT[one.name]
+  rows, cols = one.table
+  if 'k' in options:
+    options = options | {'k': cols}
   sketch = {'kind': 'count_sketch', 'rows': rows, 'cols': cols}
-  own: dict[str, tuple[str, Fields]] = {
-    SKETCHED: ('sketched_sgd', {'k': cols}),
-    'FS-PRIVIX': ('fedsketch_privix', {}),
-    'FS-HEAPRIX': ('fedsketch_heaprix', {'k': cols}),
-    LITERAL: ('fedsketch_heaprix', {'k': cols, 'exact': False}),
-    'FSGATE-PRIVIX': ('fedsketchgate', {}),
-    'FSGATE-HEAPRIX': ('fedsketchgate', {'k': cols}),
-    # 1 / (1 + alpha) of (20, 40), where the default is that of the table.
-    SMALL_GAIN: ('fedsketchgate', {'control_gain': 1 / 78}),
-  }
-  algorithm, options = own[cell.name]
-  return {'algorithm': algorithm, 'options': options, 'sketch': sketch}
+  own = {'algorithm': algorithm, 'options': options, 'sketch': sketch}
+  lone = {} if one.name == SKETCHED else {'server_lr': 1.0}
+  return fields | own | lone

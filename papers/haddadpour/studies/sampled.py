@@ -29,9 +29,8 @@ GAINS = {'gate': 1 / (1 + _OMEGA / TABLE[0]), 'none': 0.0, 'printed': 1.0}
 
 def sampled(ws: Workspace) -> study.Report:
   """Measures the excess with every number of active clients."""
-  r = registration.read('S2-Sampled')
-  if ws.scale == 'quick':
-    r |= {'seeds': [1, 3], 'active': [1, 2, 10], 'longer': 1}
+  quick = {'seeds': [1, 3], 'active': [1, 2, 10], 'longer': 1}
+  r = registration.read('S2-Sampled') | ws.pick(quick, {})
   own = {name: r[name] for name in ('seeds', 'active', 'longer')}
   found = ws.cached('haddadpour/sampled', own, lambda: _measured(**own))
   cells = [

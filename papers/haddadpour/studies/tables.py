@@ -23,11 +23,9 @@ _NOTE = (
 def table_1(ws: Workspace) -> study.Report:
   """Reproduces Table 1: communication with homogeneous clients."""
   rivals = [
-    ('Ivkin et al. 2019', 'pl'),
-    ('Ivkin et al. 2019, printed', 'pl'),
-    ('Scaffold', 'nonconvex'),
-    ('Scaffold', 'pl'),
-  ]
+    ('Ivkin et al. 2019', 'pl'), ('Ivkin et al. 2019, printed', 'pl'),
+    ('Scaffold', 'nonconvex'), ('Scaffold', 'pl'),
+  ]  # fmt: skip
   return _report(ws, 'Table 1', theory.homogeneous_table, 'Theorem 2', rivals)
 
 

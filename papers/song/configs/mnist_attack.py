@@ -6,7 +6,7 @@ Source: Zhu, Liu and Han, arXiv:1906.08935, whose smooth LeNet is attacked, with
 the total variation of Geiping et al., arXiv:2003.14053; sketches and noise as
 in SAFL (Chen, Li, Banerjee, arXiv:2411.06770) made private: a client's table
 is clipped, and a round's noise is added to the sum of tables. Scores:
-docs/results/Leakage-Images.json; 15 minutes on 2 busy cores.
+docs/results/S0-Images.json; 15 minutes on 2 busy cores.
 """
 
 import ml_collections

@@ -10,15 +10,7 @@ from fl_sketch.utils import checks
 import numpy as np
 
 from ...common import conditions
-from ...common.conditions import (
-  Count,
-  Finite,
-  Form,
-  NonNegative,
-  Numbers,
-  Positive,
-  Squares,
-)
+from ...common.conditions import Count, Finite, Form, Numbers, Positive, Squares
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import convergence
@@ -161,7 +153,7 @@ def drift(
   *,
   client_lr: Positive,
   smoothness: Positive,
-  heterogeneity: NonNegative,
+  heterogeneity: conditions.NonNegative,
   local_steps: Count,
 ) -> Numbers:
   """A round's sum of V <= 8 eta^2 L K^2 gaps + 4 eta^2 K^3 sigma^2.
@@ -210,7 +202,7 @@ def sketching_error(
   gaps: Finite,
   *,
   client_lr: Positive,
-  alpha: NonNegative,
+  alpha: conditions.NonNegative,
   smoothness: Positive,
   local_steps: Count,
 ) -> Numbers:

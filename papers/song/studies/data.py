@@ -1,5 +1,7 @@
 """Iterative sketching on images beside dense training: Song, abstract."""
 
+import functools
+
 from fl_sketch import models, sketches
 from fl_sketch.data import sources
 from fl_sketch.models import losses
@@ -12,12 +14,10 @@ from ...common import registration, study, workspace
 from ...common.workspace import Workspace
 from . import races
 
-_NAME = 'S0-Abs1'
-
 
 def communication(ws: Workspace) -> study.Report:
   """Rounds and bytes to a loss, of every operator and without a sketch."""
-  registered = registration.read(_NAME)
+  registered = registration.read('S0-Abs1')
   if ws.scale == 'quick':
     cell = registered['cell'][0] | {'dataset': 'digits', 'operators': ['srht']}
     registered |= {'seeds': [1, 2], 'cell': [cell | {'samples': 50}]}
@@ -30,7 +30,7 @@ def communication(ws: Workspace) -> study.Report:
     for (what, steps), (op, d, run) in own.items():
       name = f'{cell["model"]}, {what}, K = {steps}'
       dense = own['dense', steps][2]
-      rounds, sent = (_rounds(run), _sent(run))
+      rounds, sent = _rounds(run), _sent(run)
       ratio = sent / _sent(dense)
       found[name] = {k: x for k, x in run.items() if k != 'curve'}
       counts = workspace.shown(rounds, digits=0), f'{sent.mean() / 1e6:.3g}'
@@ -57,13 +57,8 @@ def communication(ws: Workspace) -> study.Report:
       )
       for steps, drawn in lines.items()
     ]  # fmt: skip
-  return study.Report(
-    registration.claims(registered, values),
-    found,
-    [study.Table(_CAPTION, _HEAD, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [_SETTING],
-  )
+  table = _CAPTION, _HEAD, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
 def _rounds(run):
@@ -102,9 +97,7 @@ def _measured(ws, registered, cell):
     fields = {k: x for k, x in registered.items() if k not in ('cell', 'claim')}
     run = ws.cached(
       f'song/data/{name}', fields | {'cell': cell, 'what': [what, steps]},
-      lambda s=setting, op=op, r=rate: races.race(
-        s, op, r, registered['tuning_seeds'], registered['seeds'], score,
-      ),
+      functools.partial(races.race, registered, setting, op, rate, score),
     )  # fmt: skip
     own[what, steps] = op, d, run
   return own

@@ -1,5 +1,6 @@
 """Iterative sketching with momentum and minibatches: Song, section 8."""
 
+import functools
 import itertools
 
 from fl_sketch import sketches
@@ -11,7 +12,6 @@ from ...common import registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from . import races
 
-_NAME = 'S0-Ext'
 _QUICK = {
   'tuning_seeds': [0], 'seeds': [1, 2], 'samples': 32, 'dimension': 16,
   'sizes': [8], 'operators': ['srht'], 'target': 0.5,
@@ -36,15 +36,11 @@ def least_squares(registered, seed: int) -> dict[str, np.ndarray]:
 def _race(registered, options) -> races.Race:
   loss_fn = lambda w, s: 0.5 * jnp.mean((s['x'] @ w - s['y']) ** 2)
   return races.Race(
-    loss_fn,
-    lambda seed: least_squares(registered, seed),
+    loss_fn, functools.partial(least_squares, registered),
     lambda key: jnp.ones(registered['dimension']),
-    0.5 * registered['noise'] ** 2,
-    registered['target'],
-    registered['most_rounds'],
-    client_lr=registered['client_lr'],
-    **options,
-  )
+    0.5 * registered['noise'] ** 2, registered['target'],
+    registered['most_rounds'], client_lr=registered['client_lr'], **options,
+  )  # fmt: skip
 
 
 def _measured(ws, registered):
@@ -53,14 +49,13 @@ def _measured(ws, registered):
   parts = itertools.product(registered['operators'], registered['sizes'])
   ops = {f'{kind}, b = {b}': races.operator(kind, b) for kind, b in parts}
   ops = {'dense': sketches.identity()} | ops
-  rates = (registered[k] for k in ('start_rate', 'tuning_seeds', 'seeds'))
-  start, tuning, seeds = rates
   for method, options in registered['methods'].items():
     for name, op in ops.items():
       cell = ws.cached(
         f'song/extensions/{method}, {name}', fields | {'method': method},
-        lambda o=options, op=op: races.race(
-          _race(registered, o), op, start, tuning, seeds
+        functools.partial(
+          races.race, registered, _race(registered, options), op,
+          registered['start_rate'],
         ),
       )  # fmt: skip
       yield method, name, op, cell
@@ -68,9 +63,7 @@ def _measured(ws, registered):
 
 def extensions(ws: Workspace) -> study.Report:
   """Rounds and numbers sent of four methods with a sketch and without."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S0-Ext') | ws.pick(_QUICK, {})
   d, rows, found = registered['dimension'], [], {}
   keys = 'factor', 'total', 'total momentum', 'pays'
   values: dict[str, dict] = {key: {} for key in keys}
@@ -97,26 +90,21 @@ def extensions(ws: Workspace) -> study.Report:
       values['pays'][key] = rounds / plain
   head = 'method', 'what is sent', 'rate', 'rounds', 'b T over dense'
   caption = f'd = {d}: rounds to {registered["target"]:g} of the first gap'
-  return study.Report(
-    registration.claims(registered, values),
-    found,
-    [study.Table(caption, head, rows)],
-    [_picture(totals, registered['sizes'])],
-    [_SETTING],
-  )
+  panels = _panels(totals, registered['sizes'])
+  table = caption, head, rows
+  return study.registered(registered, values, found, table, panels, _SETTING)
 
 
-def _picture(totals, sizes) -> study.Picture:
+def _panels(totals, sizes) -> list[figures.Panel]:
   """A panel for each method, a line for each operator."""
   labels = 'numbers in a table, b', 'b T over d T without a sketch'
   line = lambda kind, x: figures.Line(
     kind, sizes, *summaries.interval(np.stack(x, 1))
   )
-  panels = [
+  return [
     figures.Panel(*labels, [line(*x) for x in own.items()], method, y_mark=1.0)
     for method, own in totals.items()
   ]
-  return study.Picture('Means over seeds with intervals of 95 %.', panels)
 
 
 _SETTING = (

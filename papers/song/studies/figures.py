@@ -16,9 +16,8 @@ _MEANS = 'Lines are means over seeds, bands their intervals of 95 %.'
 
 def rates(ws: Workspace) -> study.Report:
   """Measured gaps against the bounds of sections 5 and E."""
-  registered = registration.read('S0-Bounds')
-  if ws.scale == 'quick':
-    registered |= {'seeds': [0, 1], 'rounds': 20}
+  quick = {'seeds': [0, 1], 'rounds': 20}
+  registered = registration.read('S0-Bounds') | ws.pick(quick, {})
   rounds, runs = registered['rounds'], registered['seeds']
   values, rows, seeds, lines = {}, [], {}, []
   for case in runs_lib.CASES:
@@ -56,9 +55,8 @@ def rates(ws: Workspace) -> study.Report:
 
 def privacy(ws: Workspace) -> study.Report:
   """Accuracy against epsilon, of samples, by private iterative sketching."""
-  registered = registration.read('S0-DPcost')
-  if ws.scale == 'quick':
-    registered |= {'seeds': [0, 1], 'epsilons': [3.0]}
+  quick = {'seeds': [0, 1], 'epsilons': [3.0]}
+  registered = registration.read('S0-DPcost') | ws.pick(quick, {})
   named, promised = _private_runs(ws, registered)
   rows = [
     [name, f'{promised[name]:.3g}', workspace.shown(x)]

@@ -1,15 +1,16 @@
 """Rounds that iterative sketching needs to a loss, at the best step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, rounds as rounds_lib, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, sketches
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ...common import programs
 
 
 class Race(NamedTuple):
@@ -41,7 +42,6 @@ def runner(race: Race, op: sketches.Sketch) -> Callable[..., Finish]:
   make = algorithms.make(
     'iterative_sketching', race.loss_fn, sketch=op, server_optimizer=race.server
   )
-  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
 
   @jax.jit
   def play(rate, seed, data, most):
@@ -50,16 +50,13 @@ def runner(race: Race, op: sketches.Sketch) -> Callable[..., Finish]:
     hp = algorithms.Hyper(rate, one) if own is None else algorithms.Hyper(
       jnp.float32(own), rate
     )  # fmt: skip
-    n = jax.tree.leaves(data)[0].shape[0]
-    ids, weights = np.arange(n), np.ones(n, np.float32)
     gap = lambda p: jax.lax.map(lambda x: race.loss_fn(p, x), data).mean()
     over = lambda p: (gap(p) - race.least) / (begun - race.least)
 
     def step(carry):
       state, count, curve, _ = carry
       batches = _batches(race, data, jax.random.fold_in(draws, count))
-      cohort = rounds_lib.Cohort(ids, weights, batches)
-      state, metrics = round_fn(hp, state, cohort, key)
+      state, metrics = play_round(state, batches)
       sent = metrics['uplink_bytes'] + metrics['downlink_bytes']
       curve = curve.at[count + 1].set(over(state.params))
       return state, count + 1, curve, sent.astype(jnp.float32)
@@ -72,10 +69,11 @@ def runner(race: Race, op: sketches.Sketch) -> Callable[..., Finish]:
 
     params = race.start(first)
     begun = gap(params)
-    state = rounds_lib.init(make(hp), params, n)
+    begin = programs.everybody(make, jax.tree.leaves(data)[0].shape[0])
+    state, play_round = begin(hp, key, params)
     curve = jnp.full(race.most + 1, jnp.nan).at[0].set(1.0)
-    begin = state, jnp.int32(0), curve, jnp.float32(0)
-    state, *rest = jax.lax.while_loop(goes_on, step, begin)
+    start = state, jnp.int32(0), curve, jnp.float32(0)
+    state, *rest = jax.lax.while_loop(goes_on, step, start)
     return state.params, *rest
 
   cached_data = functools.lru_cache(race.data)
@@ -132,14 +130,13 @@ def tuned(
 
 
 def race(
-  setting: Race, op: sketches.Sketch, start_rate: float,
-  tuning_seeds: Sequence[int], seeds: Sequence[int],
-  score: Callable[[Params], float] = lambda _: 0.0,
+  registered: Mapping[str, Any], setting: Race, op: sketches.Sketch,
+  start_rate: float, score: Callable[[Params], float] = lambda _: 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-  """Tune a race on some seeds and run it on others, as JSON."""
-  run = runner(setting, op)
-  rate, trials = tuned(run, start_rate, tuning_seeds, setting.most)
-  ends = [run(rate, seed) for seed in seeds]
+  """Tune a race on the tuning seeds and run it on the others, as JSON."""
+  run, tuning = runner(setting, op), registered['tuning_seeds']
+  rate, trials = tuned(run, start_rate, tuning, setting.most)
+  ends = [run(rate, seed) for seed in registered['seeds']]
   shortest = min(len(end.curve) for end in ends)
   shown = np.unique(np.linspace(0, shortest - 1, 40).astype(int))
   return {

@@ -5,14 +5,14 @@ import functools
 import inspect
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, rounds as rounds_lib, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, sketches
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from ...common import programs
 from ..statements import convergence as song
 
 _CLIENTS, _D, _B = 4, 32, 8
@@ -40,9 +40,8 @@ class Problem(NamedTuple):
 class Case(NamedTuple):
   """A theorem on a problem, with K local steps."""
 
-  name: str
+  name: str  # of the theorem
   text: str
-  theorem: str
   bound: Callable[..., float]
   problem: Callable[[], Problem]
   local_steps: int
@@ -137,17 +136,17 @@ def bumps() -> Problem:
 
 
 CASES = (
-  Case('E1', 'Theorem E.1, quadratics, K = 1', 'E1',
+  Case('E1', 'Theorem E.1, quadratics, K = 1',
        song.single_step_strongly_convex, quadratics, 1, False),
-  Case('F9', 'Theorem 5.1, quadratics, K = 4', 'F9',
+  Case('F9', 'Theorem 5.1, quadratics, K = 4',
        song.strongly_convex, quadratics, 4, False),
-  Case('E2', 'Theorem E.2, logistic regression, K = 1', 'E2',
+  Case('E2', 'Theorem E.2, logistic regression, K = 1',
        song.single_step_convex, logistic, 1, True),
-  Case('F7', 'Theorem 5.3, logistic regression, K = 4', 'F7',
+  Case('F7', 'Theorem 5.3, logistic regression, K = 4',
        song.convex, logistic, 4, True),
-  Case('E3', 'Theorem E.3, bumps, K = 1', 'E3',
+  Case('E3', 'Theorem E.3, bumps, K = 1',
        song.single_step_nonconvex, bumps, 1, False),
-  Case('G2', 'Theorem G.2 as corrected, bumps, K = 4', 'G2',
+  Case('G2', 'Theorem G.2 as corrected, bumps, K = 4',
        song.nonconvex, bumps, 4, False),
 )  # fmt: skip
 
@@ -161,7 +160,7 @@ def ratios(case: Case, rounds: int, seeds: Sequence[int]) -> list[list[float]]:
   problem, alpha = case.problem(), _D / _B - 1
   steps, smoothness = case.local_steps, problem.constants['smoothness']
   own: dict[str, Any] = {'alpha': alpha, 'local_steps': steps}
-  client_lr = song.largest_step(case.theorem, smoothness=smoothness, **own)
+  client_lr = song.largest_step(case.name, smoothness=smoothness, **own)
   constants = problem.constants | own | {'client_lr': client_lr}
   names = inspect.signature(case.bound).parameters.keys() & constants.keys()
   path = play(problem, sketches.srht(_B), client_lr, steps, rounds, seeds)
@@ -188,18 +187,16 @@ def play(
   """Returns each round's model, the start first: f64[seeds, rounds + 1, d]."""
   make = algorithms.make('iterative_sketching', problem.loss_fn, sketch=op)
   hp = algorithms.Hyper(jnp.float32(client_lr), jnp.float32(1))
-  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
   batches = np.repeat(problem.data[:, None], local_steps, axis=1)
-  ids, weights = np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32)
-  cohort = rounds_lib.Cohort(ids, weights, batches)
   start = jnp.asarray(problem.start, jnp.float32)
 
   def one(key):
+    state, play_round = programs.everybody(make, _CLIENTS)(hp, key, start)
+
     def step(state, _):
-      state, _ = round_fn(hp, state, cohort, key)
+      state, _ = play_round(state, batches)
       return state, state.params
 
-    state = rounds_lib.init(make(hp), start, _CLIENTS)
     return jax.lax.scan(step, state, None, length=rounds)[1]
 
   path = jax.jit(jax.vmap(one))(jax.vmap(jax.random.key)(jnp.asarray(seeds)))

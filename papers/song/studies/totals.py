@@ -2,18 +2,17 @@
 
 import itertools
 
-from fl_sketch import algorithms, rounds as rounds_lib, sketches
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch import algorithms, sketches
 from fl_sketch.runs import figures
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...common import registration, study, summaries, workspace
+from ...common import programs, registration, study, summaries, workspace
 from ...common.workspace import Workspace
 from ..statements import convergence as song
+from . import races
 
-_NAME = 'S0-NoExtra'
 _QUICK = {
   'seeds': [1, 2], 'dimension': 32, 'sizes': [4, 16], 'conditions': [1, 100],
   'operators': ['srht'], 'target': 0.5,
@@ -31,17 +30,13 @@ def rounds_to(op, curvature, target, seeds) -> list[int]:
   loss_fn = lambda w, x: 0.5 * jnp.sum(bent * w**2) + 0 * jnp.sum(x)
   make = algorithms.make('iterative_sketching', loss_fn, sketch=op)
   hp = algorithms.Hyper(jnp.float32(step), jnp.float32(1))
-  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
-  cohort = rounds_lib.Cohort(
-    np.arange(1), np.ones(1, np.float32), np.zeros((1, 1, 1), np.float32)
-  )
-  start = rounds_lib.init(make(hp), jnp.ones_like(bent), 1)
+  begin, nothing = programs.everybody(make, 1), np.zeros((1, 1, 1), np.float32)
   goal = target * bent.sum()
 
   def one(seed):
-    key = jax.random.key(seed)
+    start, step = begin(hp, jax.random.key(seed), jnp.ones_like(bent))
     goes_on = lambda carry: jnp.sum(bent * carry[0].params ** 2) > goal
-    go = lambda carry: (round_fn(hp, carry[0], cohort, key)[0], carry[1] + 1)
+    go = lambda carry: (step(carry[0], nothing)[0], carry[1] + 1)
     return jax.lax.while_loop(goes_on, go, (start, jnp.int32(0)))[1]
 
   return jax.jit(jax.vmap(one))(np.asarray(seeds, np.uint32)).tolist()
@@ -49,11 +44,10 @@ def rounds_to(op, curvature, target, seeds) -> list[int]:
 
 def communication(ws: Workspace) -> study.Report:
   """Numbers sent over those of dense training, in every cell."""
-  registered = registration.read(_NAME)
-  if ws.scale == 'quick':
-    registered |= _QUICK
+  registered = registration.read('S0-NoExtra') | ws.pick(_QUICK, {})
   d, sizes = registered['dimension'], registered['sizes']
   ratios, curved, between, counts, panels, rows = {}, {}, {}, {}, [], []
+  dense = sketches.identity()
   for operator in registered['operators']:
     lines = []
     for condition in registered['conditions']:
@@ -64,17 +58,17 @@ def communication(ws: Workspace) -> study.Report:
         | {'target': registered['target']},
         lambda o=operator, c=curvature: [
           rounds_to(op, c, registered['target'], registered['seeds'])
-          for op in (*(_operator(o, b) for b in sizes), sketches.identity())
+          for op in (*(races.operator(o, b) for b in sizes), dense)
         ],
       )
       counts[f'{operator}, {condition}'] = times
-      dense = d * times[-1][0]
+      whole = d * times[-1][0]
       sent = {
         b: b * np.array(t) for b, t in zip(sizes, times[:-1], strict=True)
       }
       for b, numbers in sent.items():
         cell = f'{operator}, b = {b}, condition {condition:,}'
-        ratios[cell] = numbers / dense
+        ratios[cell] = numbers / whole
         if condition >= 100:
           curved[cell] = ratios[cell]
         rows.append([
@@ -85,7 +79,7 @@ def communication(ws: Workspace) -> study.Report:
       for a, b in itertools.permutations(sizes, 2):
         cell = f'b = {a} over b = {b}, {operator}, condition {condition:,}'
         between[cell] = sent[a] / sent[b]
-      over = np.stack([x / dense for x in sent.values()], 1)
+      over = np.stack([x / whole for x in sent.values()], 1)
       ends = summaries.interval(over)
       lines.append(
         figures.Line(
@@ -98,21 +92,13 @@ def communication(ws: Workspace) -> study.Report:
     )
   values = {'all': ratios, 'curved': curved, 'sizes': between}
   head = 'operator', 'condition', 'b', 'T', 'T dense', 'b T over dense'
-  caption = f'd = {d}: rounds to a hundredth of the first gap'
-  return study.Report(
-    registration.claims(registered, values),
-    {'rounds of every size, then dense': counts},
-    [study.Table(caption, head, rows)],
-    [study.Picture('Means over seeds with intervals of 95 %.', panels)],
-    [
-      'Quadratics with curvatures from 1 to 1 / condition in equal ratios, '
-      'from w = 1. Each run has the largest step of Theorem E.1 for its own '
-      'alpha, and so has dense gradient descent, with alpha 0.'
-    ],
-  )
+  table = f'd = {d}: rounds to a hundredth of the first gap', head, rows
+  seeds = {'rounds of every size, then dense': counts}
+  return study.registered(registered, values, seeds, table, panels, _SETTING)
 
 
-def _operator(kind: str, size: int) -> sketches.Sketch:
-  if kind == 'count_sketch':
-    return sketches.make(kind, rows=1, cols=size, combine='mean')
-  return sketches.make(kind, size=size)
+_SETTING = (
+  'Quadratics with curvatures from 1 to 1 / condition in equal ratios, from '
+  'w = 1. Each run has the largest step of Theorem E.1 for its own alpha, and '
+  'so has dense gradient descent, with alpha 0.'
+)
