@@ -1,12 +1,13 @@
 """Table 1 (a) of Das et al. over its whole grid, tuned on held-out data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fl_sketch.runs.figures import Line, Panel
 import numpy as np
 
 from ...common import registration, study, summaries, workspace
+from ...common.comparison import Entry
 from ...common.workspace import Fields, PointRun, Workspace
 from . import races
 
@@ -72,7 +73,7 @@ def _for(setting: races.Federation, rounds: int) -> races.Federation:
 
 
 def _near(cells, r, noise, name):
-  """Values of C and rates to try: all, or the neighbours of the best before."""
+  """Values of C and rates to try: all, or those next to the best of before."""
   for (_, epsilon, kind, known), (best, _) in cells.items():
     if (epsilon, kind, known) == (noise.epsilon, noise.kind, name):
       return {k: [x / 2, x, 2 * x] for k, x in best.items()}
@@ -90,31 +91,27 @@ def _held_out(run: PointRun) -> float:
   return float(np.nan_to_num(run.final('client_accuracy_pooled', last=3)))
 
 
-def _best(ws, setting, r, noise, algorithm, grid):
-  """The best C and rate of a method, and its accuracy over seeds, in %."""
-  rounds = setting.fields['rounds']
-  name = f'das/table/{rounds}-{noise.kind}-{noise.epsilon:g}-{algorithm}'
-  fields = races.private(setting, noise, algorithm=algorithm)
-  tuning = fields | _tuning(r, rounds)
-  runs = ws.sweep(f'{name}-tuning', tuning | {'sweep': dict(grid)})
+def _tuned(ws, r, name, fields, grid) -> tuple[Fields, np.ndarray]:
+  """The best values of a grid, and the accuracy over seeds there, in %."""
+  tuning = fields | _tuning(r, fields['rounds']) | {'sweep': dict(grid)}
+  runs = ws.sweep(f'das/table/{name}-tuning', tuning)
   best = {k: max(runs, key=_held_out).values[k] for k in grid}
-  final = ws.sweep(name, fields | best | {'sweep': {'seed': r['seeds']}})
-  return best, _accuracy(final)
+  seeds = {'sweep': {'seed': r['seeds']}}
+  final = ws.sweep(f'das/table/{name}', fields | best | seeds)
+  return best, races.accuracy(Entry(final, best))
 
 
-def _accuracy(runs: Sequence[PointRun]) -> np.ndarray:
-  return np.array([100 * run.final(last=races.LAST) for run in runs])
+def _best(ws, setting, r, noise, algorithm, grid):
+  """The best C and rate of a private method, and its accuracy, in %."""
+  fields = races.private(setting, noise, algorithm=algorithm)
+  kind = f'{noise.kind}-{noise.epsilon:g}-{algorithm}'
+  return _tuned(ws, r, f'{fields["rounds"]}-{kind}', fields, grid)
 
 
 def _fedavg(ws, setting, r) -> np.ndarray:
   """Accuracy of FedAvg over seeds, at its best rate."""
-  setting = _for(setting, r['fedavg_rounds'])
-  tuning = setting.fields | _tuning(r, r['fedavg_rounds'])
-  rates = {'client_lr': r['fedavg_lr']}
-  runs = ws.sweep('das/table/fedavg-tuning', tuning | {'sweep': rates})
-  best = {k: max(runs, key=_held_out).values[k] for k in rates}
-  fields = setting.fields | best | {'sweep': {'seed': r['seeds']}}
-  return _accuracy(ws.sweep('das/table/fedavg', fields))
+  fields = _for(setting, r['fedavg_rounds']).fields
+  return _tuned(ws, r, 'fedavg', fields, {'client_lr': r['fedavg_lr']})[1]
 
 
 def _implied(ws, setting, r):
@@ -148,13 +145,10 @@ def _values(r, cells, fedavg):
       clip = cells[rounds, epsilon, kind, 'clip'][1]
       gains[rounds, kind, epsilon] = found - clip
   pairs = dict.fromkeys((k, kind) for k, kind, _ in gains)
-  clip = {
-    at: [cells[at[0], e, at[1], 'clip'][1] for e in _epsilons(cells)]
-    for at in pairs
-  }
+  ends = sorted({epsilon for *_, epsilon in gains}, reverse=True)
+  clip = {at: [cells[at[0], e, at[1], 'clip'][1] for e in ends] for at in pairs}
   words = lambda at: ', '.join(map(str, at))
   one = lambda e: {words(at): x for at, x in gains.items() if at[2] == e}
-  ends = _epsilons(cells)
   return {
     'better': {words(at): x for at, x in gains.items()},
     'larger at 5': {
@@ -167,7 +161,3 @@ def _values(r, cells, fedavg):
     'FedAvg is ahead': private,
     'FedAvg is as printed': abs(fedavg - r['printed']['fedavg']),
   }
-
-
-def _epsilons(cells):
-  return sorted({epsilon for _, epsilon, _, _ in cells}, reverse=True)
