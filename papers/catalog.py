@@ -13,6 +13,7 @@ from .chen.studies import (
   dimensions,
   figures as chen,
   rivals,
+  sentences,
   spectra,
   tables,
   widths,
@@ -121,8 +122,8 @@ _CHEN = _of(
    'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
    'Figure 2', chen.figure_2, 40),
-  ('S4-Fig3', 'An encoder on SST-2: tables over four decades of sizes',
-   'Figure 3', chen.figure_3, 30),
+  ('S4-Fig3', 'An encoder on SST-2: methods at equal bytes, and sizes of '
+   'tables', 'Figure 3', sentences.figure_3, 35),
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
    'Figure 6', chen.figure_6, 40),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',

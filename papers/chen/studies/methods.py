@@ -8,6 +8,11 @@ METHODS = (
   'fedadam', 'safl', 'fetchsgd', 'marina', 'cocktail_sgd', 'cd_adam',
   'onebit_adam',
 )  # fmt: skip
+WHOLE = 'fedadam', 'onebit_adam'  # which are told no number of floats
+# The kind of their learning rates, as registered.
+KIND = dict.fromkeys(METHODS, 'adaptive') | dict.fromkeys(
+  ('fetchsgd', 'marina', 'cocktail_sgd'), 'plain'
+)
 SHARE = 0.01  # floats that a client sends, of those of its model
 SHARES = (SHARE, 0.1)  # of the comparisons
 SEEDS = 6  # reported ones, from 1; seed 0 is that of the tuning
@@ -24,8 +29,8 @@ def method(
   the only one that steps, or else of the clients.
   """
   floats, fields = setting.floats(share), setting.fields
-  # MARINA's first gradient is whole; half of what is left is for whole ones.
-  half = max(1, floats - setting.dimension // fields['rounds']) // 2
+  # Half of what MARINA sends after its first, whole gradient are whole ones.
+  half = floats // 2
   own: dict[str, Fields] = {
     'fedadam': {'algorithm': 'fedavg', **settings.ADAM, 'sweep': _SMALL},
     'safl': {
@@ -35,8 +40,8 @@ def method(
     'fetchsgd': fetchsgd(fields, floats) | {'sweep': {'server_lr': _LARGE}},
     'marina': {
       'algorithm': 'marina', **one_gradient(fields),
-      'sweep': {'server_lr': _LARGE},
-      'codec': {'kind': 'rand_k', 'k': max(1, half)},
+      'server_optimizer': 'momentum', 'sweep': {'server_lr': _LARGE},
+      'codec': {'kind': 'rand_k', 'k': half},
       'options': {'sync_probability': half / setting.dimension},
     },
     'cocktail_sgd': cocktail_sgd(floats) | {'sweep': {'client_lr': _LARGE}},
@@ -89,8 +94,7 @@ def keys(ws: Workspace) -> list[tuple[str, float]]:
   """Every method with each of its shares; a few methods at quick scale."""
   names = ws.pick(('fedadam', 'safl', 'fetchsgd', 'cd_adam'), METHODS)
   several = ws.pick((SHARE,), SHARES)
-  whole = 'fedadam', 'onebit_adam'
-  return [(n, x) for n in names for x in ((1.0,) if n in whole else several)]
+  return [(n, x) for n in names for x in ((1.0,) if n in WHOLE else several)]
 
 
 def entry(

@@ -64,17 +64,15 @@ def vit(ws: Workspace) -> LearningSetting:
   return _setting('vit', fields, ws)
 
 
-def text(ws: Workspace) -> LearningSetting:
+def text(ws: Workspace, rounds: int, evaluations: int) -> LearningSetting:
   """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
-  small = {
+  fields = {
     'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
-    **_work(rounds=600, steps=1, batch=16),
   }  # fmt: skip
-  large = {
-    'dataset': 'sst2', 'dataset_options': {'vocabulary': 8000},
-    'model': 'bert_mini', **_work(rounds=600, steps=4, batch=64),
-  }  # fmt: skip
-  return _setting('text', ws.pick(_DIGITS, small, large), ws)
+  fields = ws.pick(_DIGITS, fields) | _work(rounds, steps=1, batch=16)
+  every = rounds // evaluations
+  fields |= {'eval_every': every, 'rounds_per_dispatch': every}
+  return _setting('text', fields, ws)
 
 
 def _work(rounds: int, steps: int, batch: int) -> Fields:
