@@ -9,10 +9,6 @@ METHODS = (
   'onebit_adam',
 )  # fmt: skip
 WHOLE = 'fedadam', 'onebit_adam'  # which are told no number of floats
-# The kind of their learning rates, as registered.
-KIND = dict.fromkeys(METHODS, 'adaptive') | dict.fromkeys(
-  ('fetchsgd', 'marina', 'cocktail_sgd'), 'plain'
-)
 SHARE = 0.01  # floats that a client sends, of those of its model
 SHARES = (SHARE, 0.1)  # of the comparisons
 SEEDS = 6  # reported ones, from 1; seed 0 is that of the tuning

@@ -5,13 +5,28 @@ that the machine allows: five clients with equal shares, everybody in a round,
 label smoothing 0.1, weight decay 1e-4.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from fl_sketch import models, runs
 from fl_sketch.models import pretrained
 
 from ...common.workspace import Fields, Workspace
 
+_MODELS: dict[str, Fields] = {
+  'resnet': {
+    'dataset': 'cifar10', 'train_slice': '0:10000', 'model': 'resnet8',
+    'model_options': {'width': 16, 'stem_stride': 2},
+  },
+  'vit': {
+    'dataset': 'cifar10', 'train_slice': '20000:30000', 'model': 'vit_nano',
+    'model_options': {'patch': 8},
+  },
+  'text': {
+    'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
+  },
+}  # fmt: skip
+_BEFORE = {'train_slice': '0:20000', 'test_slice': '0:2000'}
 ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
@@ -64,15 +79,20 @@ def vit(ws: Workspace) -> LearningSetting:
   return _setting('vit', fields, ws)
 
 
-def text(ws: Workspace, rounds: int, evaluations: int) -> LearningSetting:
-  """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
-  fields = {
-    'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
-  }  # fmt: skip
-  fields = ws.pick(_DIGITS, fields) | _work(rounds, steps=1, batch=16)
-  every = rounds // evaluations
+def learning_setting(
+  ws: Workspace, model: str, r: Mapping[str, Any]
+) -> LearningSetting:
+  """The setting of a model, with the registered rounds and evaluations."""
+  rounds, every = r['rounds'], r['rounds'] // r['evaluations']
+  fields = _MODELS[model] | _work(rounds, steps=1, batch=16)
   fields |= {'eval_every': every, 'rounds_per_dispatch': every}
-  return _setting('text', fields, ws)
+  if ws.scale == 'quick':
+    fields = _DIGITS | _work(rounds, steps=1, batch=8)
+  elif 'before' in r:
+    before = _BEFORE | r['before']
+    path = _trained_before(ws, _shared(fields | before))
+    fields['pretrained'] = path
+  return _setting(model, fields, ws)
 
 
 def _work(rounds: int, steps: int, batch: int) -> Fields:
