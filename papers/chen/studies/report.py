@@ -16,6 +16,7 @@ _BY_ROUND = (
   ('train_loss', 'training loss', 1, WINDOW),
   ('test_accuracy', 'test accuracy, %', 100, 1),
 )
+_OF_POINTS = 'x', 'y', 'low', 'high'
 
 
 def compared(
@@ -80,12 +81,14 @@ def panels(entries: Comparison, sized: Comparison) -> list[figures.Panel]:
   looks = _looks([*entries, *sized])
   panels = [comparison.by_bytes(every, looks.__getitem__)]
   for metric, label, scale, window in _BY_ROUND if sized else ():
-    lines = [
-      summaries.curve(
+    lines = []
+    for key, e in sized.items():
+      line = summaries.curve(
         runs=e.runs, metric=metric, scale=scale, window=window, **looks[key]
       )
-      for key, e in sized.items()
-    ]
+      # Means of windows that do not overlap are enough to draw.
+      points = {k: getattr(line, k)[::window] for k in _OF_POINTS}
+      lines.append(line._replace(**points))
     panels.append(figures.Panel('round', label, lines))
   return panels
 
