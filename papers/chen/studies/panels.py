@@ -78,7 +78,7 @@ def _figure(ws: Workspace, name: str, model: str, values_of, *notes):
   entries = play(ws, setting, r, cells(r))
   sized = {k: e for k, e in entries.items() if k[0] in ('safl', 'fedadam')}
   sized = dict(sorted(sized.items(), key=lambda item: item[0][1]))
-  guessing = 100 / {'text': 2}.get(model, 10)
+  guessing = 50.0 if model == 'text' else 10.0
   values = values_of(_Values(entries, sized, guessing))
   return study.Report(
     registration.claims(r, values),
@@ -134,24 +134,26 @@ class _Values:
     every = entry.final(last=0, scale=100)
     return np.nan_to_num(every, nan=self.guessing)
 
-  def lead(self, share: float, names: Iterable[str], of: Any = None) -> Any:
-    """A number of SAFL less that of baselines with the same share of d."""
+  def lead(
+    self, shares: Iterable[float], names: Iterable[str], of: Any = None
+  ) -> dict[str, np.ndarray]:
+    """A number of SAFL less that of baselines, at each share of d."""
     of = of or self.accuracy
     return {
-      f'{name}, {x:g} d': of(self.entries['safl', share]) - of(e)
+      f'{name} at {share:g} d': of(self.entries['safl', share]) - of(e)
+      for share in shares
       for (name, x), e in self.entries.items()
       if name in names and x in (share, 1.0)
     }
 
   def apart(self, share: float, name: str) -> list[np.ndarray]:
     """SAFL's accuracy less that of a baseline, both ways."""
-    (lead,) = self.lead(share, [name]).values()
+    (lead,) = self.lead([share], [name]).values()
     return [*verdicts.both_ways(lead)]
 
-  def behind(self, names: Iterable[str], *shares: float) -> Any:
+  def behind(self, shares: Iterable[float], names: Iterable[str]) -> Any:
     """Accuracy of methods above that of SAFL, at these shares."""
-    leads = [self.lead(share, names) for share in shares]
-    return {k: -x for lead in leads for k, x in lead.items()}
+    return {k: -x for k, x in self.lead(shares, names).items()}
 
   def behind_dense(self, *shares: float) -> Any:
     """Accuracy of dense Adam above that of SAFL at these shares."""
@@ -171,12 +173,12 @@ def _encoder_values(v: _Values) -> dict[str, Any]:
   mean_loss = lambda entry: entry.final('train_loss', last=0)
   every_size = v.behind_dense(2e-4, left, middle)
   return {
-    'faster': v.lead(left, _BASELINES, v.mean_accuracy),
-    'better': v.lead(left, _BASELINES),
-    'better at equal bytes': v.lead(left, _BASELINES - {'onebit_adam'}),
+    'faster': v.lead([left], _BASELINES, v.mean_accuracy),
+    'better': v.lead([left], _BASELINES),
+    'better at equal bytes': v.lead([left], _BASELINES - {'onebit_adam'}),
     'level': v.apart(middle, 'cocktail_sgd'),
-    'above others': v.lead(middle, _BASELINES - {'cocktail_sgd'}),
-    'competitive': v.behind(FEEDBACK, left, middle),
+    'above others': v.lead([middle], _BASELINES - {'cocktail_sgd'}),
+    'competitive': v.behind([left, middle], FEEDBACK),
     'larger': v.steps(mean_loss),
     'comparable': every_size,
     'smallest': every_size['0.0002 d'],
@@ -186,30 +188,29 @@ def _encoder_values(v: _Values) -> dict[str, Any]:
 def _resnet_values(v: _Values) -> dict[str, Any]:
   names = 'fetchsgd', 'marina', 'cocktail_sgd', 'cd_adam', 'onebit_adam'
   smallest, *larger = [v.accuracy(e) for e in [*v.sized.values()][1:]]
-  both = [v.lead(x, _BASELINES, v.mean_accuracy) for x in (0.01, 0.1)]
-  gains = v.steps(lambda entry: -v.accuracy(entry))
+  error = lambda entry: 100 - v.accuracy(entry)
   return {
-    **{f'above {name}': v.lead(0.01, [name]) for name in names},
+    **{f'above {name}': v.lead([0.01], [name]) for name in names},
     'alike': v.apart(0.1, 'marina'),
-    'above fetchsgd, 10 %': v.lead(0.1, ['fetchsgd']),
-    'above cd_adam, 10 %': v.lead(0.1, ['cd_adam']),
-    'above the curves, 10 %': v.lead(0.1, ['onebit_adam', 'cocktail_sgd']),
+    'above fetchsgd, 10 %': v.lead([0.1], ['fetchsgd']),
+    'above cd_adam, 10 %': v.lead([0.1], ['cd_adam']),
+    'above the curves, 10 %': v.lead([0.1], ['onebit_adam', 'cocktail_sgd']),
     'smallest best': [smallest - x for x in larger],
-    'in order': v.steps(lambda entry: -v.accuracy(entry), first=1),
+    'in order': v.steps(error, first=1),
     'training': v.steps(lambda entry: entry.loss, first=1),
     'comparable': v.behind_dense(0.1),
-    'competitive': v.behind(FEEDBACK, 0.01, 0.1),
-    'faster': {k: x for lead in both for k, x in lead.items()},
+    'competitive': v.behind([0.01, 0.1], FEEDBACK),
+    'faster': v.lead([0.01, 0.1], _BASELINES, v.mean_accuracy),
     **_convergence(v),
-    'accuracy by size': gains,
+    'accuracy by size': v.steps(error),
   }
 
 
 def _vit_values(v: _Values) -> dict[str, Any]:
   shares = {'0.1 %': 0.001, '1 %': 0.01, '10 %': 0.1}
   return {
-    **{f'best, {k}': v.lead(x, _BASELINES) for k, x in shares.items()},
-    'competitive': v.behind(FEEDBACK, *shares.values()),
+    **{f'best, {k}': v.lead([x], _BASELINES) for k, x in shares.items()},
+    'competitive': v.behind(shares.values(), FEEDBACK),
     'comparable': v.behind_dense(*shares.values()),
   }
 

@@ -45,8 +45,7 @@ class LearningSetting(NamedTuple):
 def resnet(ws: Workspace) -> LearningSetting:
   """A ResNet from scratch on CIFAR-10: Figures 1 and 6."""
   small = {
-    'dataset': 'cifar10', 'train_slice': '0:10000', 'test_slice': '0:2000',
-    'model': 'resnet8', 'model_options': {'width': 16, 'stem_stride': 2},
+    **_MODELS['resnet'], 'test_slice': '0:2000',
     **_work(rounds=300, steps=1, batch=64),
   }  # fmt: skip
   large = {
@@ -61,8 +60,8 @@ def vit(ws: Workspace) -> LearningSetting:
   if ws.scale == 'quick':
     return _setting('vit', _DIGITS, ws)
   small = {
-    'dataset': 'cifar10', 'test_slice': '0:2000', 'model': 'vit_nano',
-    'model_options': {'patch': 8}, **_work(rounds=200, steps=1, batch=32),
+    **_MODELS['vit'], 'test_slice': '0:2000',
+    **_work(rounds=200, steps=1, batch=32),
   }  # fmt: skip
   large = {
     'dataset': 'cifar10', 'model': 'vit_tiny', 'model_options': {'patch': 4},
@@ -90,8 +89,7 @@ def learning_setting(
     fields = _DIGITS | _work(rounds, steps=1, batch=8)
   elif 'before' in r:
     before = _BEFORE | r['before']
-    path = _trained_before(ws, _shared(fields | before))
-    fields['pretrained'] = path
+    fields['pretrained'] = _trained_before(ws, _shared(fields | before))
   return _setting(model, fields, ws)
 
 
