@@ -17,7 +17,7 @@ import numpy as np
 
 # A list or object of indented JSON without others in it.
 _INNERMOST = re.compile(r'[\[{]\n[^][{}]*\n\s*[\]}]')
-_WIDTH = 160
+_WIDTH = 160  # characters of a line with strings
 
 
 class SaveError(UserError, OSError):
@@ -45,7 +45,7 @@ def finite(tree: Any) -> Any:
 
 
 def _on_one_line(match: re.Match[str]) -> str:
-  """Join the lines of numbers, or of what is short with its strings."""
+  """Put a list or object on one line of JSON, unless it is long with strings."""
   begin, *lines, end = map(str.strip, match[0].split('\n'))
   joined = begin + ' '.join(lines) + end
   return joined if '"' not in joined or len(joined) < _WIDTH else match[0]
