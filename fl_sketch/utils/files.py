@@ -45,7 +45,7 @@ def finite(tree: Any) -> Any:
 
 
 def _on_one_line(match: re.Match[str]) -> str:
-  """Put a list or object on one line of JSON, unless it is long with strings."""
+  """Put a JSON list or object on one line, unless long and with strings."""
   begin, *lines, end = map(str.strip, match[0].split('\n'))
   joined = begin + ' '.join(lines) + end
   return joined if '"' not in joined or len(joined) < _WIDTH else match[0]
