@@ -11,7 +11,6 @@ from fl_sketch.utils import fields
 from .chen.studies import (
   choices,
   dimensions,
-  figures as chen,
   panels,
   rivals,
   spectra,
@@ -118,20 +117,14 @@ _CHEN = _of(
    'section 3.1, Remarks 3.1 and 3.3, appendix D', choices.choices, 8),
   ('S4-Widths', 'The Hessian of networks of several widths, under SAFL',
    'Definition 3.1, Figures 4 and 5', widths.spectra, 25),
-  ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
-   'Figure 1', chen.figure_1, 80),
-  ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
-   'Figure 2', chen.figure_2, 40),
   ('S4-Fig3', 'An encoder on SST-2: methods at equal bytes, and sizes of '
-   'tables', 'Figure 3', panels.figure_3, 35),
+   'tables', 'Figure 3', panels.figure_3, 125),
   ('S4-Encoder', 'An encoder on SST-2: tables down to 20 numbers',
-   'Figure 6', panels.encoder_sizes, 10),
+   'Figure 6', panels.encoder_sizes, 30),
   ('S4-ResNet', 'ResNet on CIFAR-10: methods at equal bytes, tables down to 20 '
-   'numbers', 'Figures 1 and 6', panels.resnet, 45),
+   'numbers', 'Figures 1 and 6', panels.resnet, 130),
   ('S4-ViT', 'Fine-tuning a transformer on CIFAR-10: methods at equal bytes',
-   'Figure 2', panels.transformer, 35),
-  ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
-   'Figure 6', chen.figure_6, 40),
+   'Figure 2', panels.transformer, 110),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "

@@ -15,8 +15,9 @@ from typing import Any
 from fl_sketch.utils import UserError, __version__
 import numpy as np
 
-# A list in indented JSON without strings, lists and objects in it.
-_NUMBERS = re.compile(r'\[\n\s+([^][{}"]*)\n\s+\]')
+# A list or object of indented JSON without others in it.
+_INNERMOST = re.compile(r'[\[{]\n[^][{}]*\n\s*[\]}]')
+_WIDTH = 160  # characters of a line with strings
 
 
 class SaveError(UserError, OSError):
@@ -43,6 +44,13 @@ def finite(tree: Any) -> Any:
   return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
+def _on_one_line(match: re.Match[str]) -> str:
+  """Put a JSON list or object on one line, unless long and with strings."""
+  begin, *lines, end = map(str.strip, match[0].split('\n'))
+  joined = begin + ' '.join(lines) + end
+  return joined if '"' not in joined or len(joined) < _WIDTH else match[0]
+
+
 def write(
   path: pathlib.Path, content: str | bytes | Mapping[str, Any], durable=False
 ):
@@ -52,7 +60,7 @@ def write(
   """
   if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
-    content = _NUMBERS.sub(lambda m: f'[{" ".join(m[1].split())}]', content)
+    content = _INNERMOST.sub(_on_one_line, content)
   raw = content.encode() if isinstance(content, str) else content
   # A name of this process: another one may write the same file.
   partial = path.with_name(f'{path.name}.{os.getpid()}.partial')

@@ -109,8 +109,7 @@ def play(
   trials = {'seed': r['tuning_seed'], 'eval_every': r['rounds']}
   for name, share in keys:
     fields = methods.method(setting, name, share)
-    (rate,) = fields.pop('sweep')
-    grid = {rate: r['plain' if name in _PLAIN else 'adaptive']}
+    grid = {methods.rate(name): r['plain' if name in _PLAIN else 'adaptive']}
     folder = f'{setting.name}/{{}}/{name}-{share:g}'
     entries[name, share] = comparison.run(
       ws, folder, fields, grid, r['seeds'], trials=trials

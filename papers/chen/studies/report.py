@@ -8,8 +8,7 @@ from fl_sketch.runs import figures
 
 from ...common import comparison, study, summaries, workspace
 from ...common.comparison import Comparison, Entry
-from ...common.workspace import Workspace
-from . import methods, settings
+from . import settings
 
 WINDOW = 10  # rounds whose mean a training loss, of a few samples, is
 _BY_ROUND = (
@@ -17,24 +16,6 @@ _BY_ROUND = (
   ('test_accuracy', 'test accuracy, %', 100, 1),
 )
 _OF_POINTS = 'x', 'y', 'low', 'high'
-
-
-def compared(
-  ws: Workspace,
-  setting: settings.LearningSetting,
-  keys: Sequence[Any] | None = None,
-) -> dict[tuple[str, float], Entry]:
-  """Entries by (method, share of the floats); by default of `methods.keys`."""
-  chosen: Any = keys or methods.keys(ws)
-  return {key: methods.entry(ws, setting, *key) for key in chosen}
-
-
-def sizes(
-  ws: Workspace, setting: settings.LearningSetting, shares: Sequence[float]
-) -> dict[tuple[str, float], Entry]:
-  """SAFL at these sizes of tables; at 1 it is dense FedAdam."""
-  keys = [('safl' if share < 1 else 'fedadam', share) for share in shares]
-  return compared(ws, setting, keys)
 
 
 def seeds(entries: Comparison) -> dict[str, Any]:
