@@ -20,6 +20,7 @@ from .chen.studies import (
 from .common import results, study
 from .common.workspace import Workspace
 from .das.studies import images, quadratics, remark, table
+from .federated import study as federated
 from .haddadpour.studies import (
   figures as haddadpour,
   privacy,
@@ -134,6 +135,10 @@ _CHEN = _of(
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
+  ('Federated-Clothes', 'Methods that keep nothing on clients, by bytes',
+   'Fashion-MNIST, 500 clients', federated.clothes, 300),
+  ('Federated-Digits', 'Methods that keep nothing on clients, by bytes',
+   'MNIST, 100 clients', federated.digits, 300),
   ('Trained', 'Compressors on models that are trained to a mark: all tasks',
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',

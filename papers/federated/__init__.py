@@ -1,1 +1,1 @@
-"""Sketches where clients are many and keep nothing: all families, by bytes."""
+"""Compares methods where clients are many and keep nothing, by bytes."""
