@@ -10,7 +10,7 @@ from .tasks import Task
 
 _BITS = 32  # of a float
 _SHARES = 0.1, 0.01, 0.001
-_DENSE = (1.0,)
+_WHOLE = (1.0,)
 SKETCH = 'sketch'  # the family of methods that send tables
 
 
@@ -117,12 +117,13 @@ def _fewer_rounds(task, share):
 
 _FEW = (0.01, 0.001)
 FEDADAM, FEDAVG, FEWER = 'FedAdam', 'FedAvg', 'FedAdam, fewer rounds'
+DENSE = FEDADAM, FEDAVG
 TABLES, ONE_BIT = 'SAFL, block_srht', 'SAFL, one bit'
 BOTH_WAYS, SUBSPACE = 'SAFL, one bit both ways', 'subspaces, one and four bits'
 EDEN = 'EDEN'
 METHODS: dict[str, Method] = {
-  FEDADAM: Method(lambda *_: {'algorithm': 'fedavg', **ADAM}, 'dense', _DENSE),
-  FEDAVG: Method(lambda *_: {'algorithm': 'fedavg'}, 'dense', _DENSE, 'plain'),
+  FEDADAM: Method(lambda *_: {'algorithm': 'fedavg', **ADAM}, 'dense', _WHOLE),
+  FEDAVG: Method(lambda *_: {'algorithm': 'fedavg'}, 'dense', _WHOLE, 'plain'),
   FEWER: Method(_fewer_rounds, 'dense', (0.1, 0.03)),
   'FedAdam, bfloat16': Method(_rounded('bfloat16'), 'quantised', (0.5,)),
   'FedAdam, int8': Method(_rounded('int8'), 'quantised', (0.25,)),

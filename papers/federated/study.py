@@ -17,6 +17,7 @@ from .tasks import Task
 Row = tuple[str, float]  # method, share of a dense update's bytes, up
 Entries = dict[Row, Entry]
 _ACCURACY = 'test accuracy, %'
+MARGIN = 10.0  # per cent of an error: at most so much above the dense one
 _QUICK = {
   'repetitions': 2, 'adaptive': [0.003], 'plain': [0.3], 'seeds': [0.1],
 }  # fmt: skip
@@ -29,8 +30,8 @@ def _report(name: str, ws: Workspace) -> study.Report:
   made = registration.claims(r, _Compared(entries).claims())
   return study.Report(
     made,
-    {title(row): _numbers(e) for row, e in entries.items()},
-    [_table(task, entries)],
+    {title(row): numbers(e) for row, e in entries.items()},
+    [table(task, entries)],
     [study.Picture(_FRONTIERS, [_panel(entries, *way) for way in _WAYS])],
     [_mark(task), _PROTOCOL, *(_frontier(entries, *way) for way in _WAYS)],
   )  # fmt: skip
@@ -40,9 +41,14 @@ clothes = functools.partial(_report, 'clothes')
 digits = functools.partial(_report, 'digits')
 
 
+def name_of(task: str) -> str:
+  """The name of a task's study."""
+  return f'Federated-{task.capitalize()}'
+
+
 def registered(ws: Workspace, name: str) -> dict[str, Any]:
   """The registration of a task's study, with less to run at quick scale."""
-  r = registration.read(f'Federated-{name.capitalize()}')
+  r = registration.read(name_of(name))
   return r | ws.pick(_QUICK, {})
 
 
@@ -70,15 +76,23 @@ def play(
   return Entry([x for one in found for x in one.runs], rates, fields['rounds'])
 
 
+def errors(accuracies: np.ndarray) -> np.ndarray:
+  """Errors in per cent; a run that diverged guesses one of ten classes.
+
+  >>> errors(np.array([85.0, np.nan])).tolist()
+  [15.0, 90.0]
+  """
+  return np.nan_to_num(100 - accuracies, nan=90.0)
+
+
 class _Compared:
   """What claims compare: errors in per cent of other errors, by repetition."""
 
   def __init__(self, entries: Entries):
-    # A run that diverged guesses one of ten classes.
-    lacks = lambda e: np.nan_to_num(100 - e.final(scale=100), nan=90.0)
-    self.errors = {row: lacks(e) for row, e in entries.items()}
+    final = {row: e.final(scale=100) for row, e in entries.items()}
+    self.errors = {row: errors(x) for row, x in final.items()}
     self.bytes = {row: e.total() for row, e in entries.items()}
-    dense = [x for row, x in self.errors.items() if row[1] == 1]
+    dense = [x for (name, _), x in self.errors.items() if name in methods.DENSE]
     self.dense = min(dense, key=np.mean)
 
   def above(self, row: Row, others: Sequence[Row]) -> dict[str, np.ndarray]:
@@ -136,7 +150,7 @@ def title(row: Row) -> str:
   return name if share == 1 else f'{name}, {share:g}'
 
 
-def _numbers(e: Entry) -> dict[str, Any]:
+def numbers(e: Entry) -> dict[str, Any]:
   """Numbers of every repetition, for the JSON."""
   curves = [(100 * run.curve()[1]).round(2).tolist() for run in e.runs]
   final = e.final(scale=100).round(4).tolist()
@@ -145,10 +159,15 @@ def _numbers(e: Entry) -> dict[str, Any]:
   return {'final': final, 'curves': curves, 'rates': rates, **sent}
 
 
-def _table(task: Task, entries: Entries) -> study.Table:
+def dense_bytes(task: Task) -> int:
+  """Bytes of the dense updates of all clients in a run."""
+  return 4 * task.dimension * task.fields['rounds'] * task.fields['cohort']
+
+
+def table(task: Task, entries: Entries) -> study.Table:
   """A row a method and share, by all bytes."""
   turns = task.fields['rounds'] * task.fields['cohort']
-  dense = 8 * task.dimension * turns
+  dense = 2 * dense_bytes(task)
   final = lambda e: e.final(scale=100)
   rates = lambda e: ', '.join(f'{x:g}' for x in sorted({*e.rates.values()}))
   columns = {
