@@ -18,7 +18,7 @@ from fl_sketch.runs import devices
 
 from . import QUIET, SLIPS, begin, define, define_folders, neighbour, slip
 
-own = neighbour('papers.federated.own')
+own = neighbour('papers.compressors.own')
 pages = neighbour('papers.common.pages')
 results = neighbour('papers.common.results')
 study = neighbour('papers.common.study')
@@ -26,7 +26,7 @@ workspace = neighbour('papers.common.workspace')
 
 define_folders('runs/compare')
 _FLAGS = define(
-  task=('clothes', 'The task; each has its page in docs/results.', own.TASKS),
+  task=('clothes', 'Task, of docs/results/Federated-*.md.', [*own.TASKS]),
   repetitions=(3, 'Repetitions, at most those of the stored table.'),
   quick=(False, 'Rehearse on small data, without verdicts.'),
   quiet=QUIET,

@@ -19,8 +19,8 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
+from .compressors import federations
 from .das.studies import images, quadratics, remark, table
-from .federated import study as federated
 from .haddadpour.studies import (
   figures as haddadpour,
   privacy,
@@ -136,9 +136,9 @@ _CHEN = _of(
 _PROJECT = _of(
   'This project',
   ('Federated-Clothes', 'Methods that keep nothing on clients, by bytes',
-   'Fashion-MNIST, 500 clients', federated.clothes, 300),
+   'Fashion-MNIST, 500 clients', federations.clothes, 300),
   ('Federated-Digits', 'Methods that keep nothing on clients, by bytes',
-   'MNIST, 100 clients', federated.digits, 300),
+   'MNIST, 100 clients', federations.digits, 300),
   ('Trained', 'Compressors on models that are trained to a mark: all tasks',
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',

@@ -14,14 +14,13 @@ import numpy as np
 
 from ..chen.studies.settings import ADAM
 from ..common import results, study as studies, verdicts
-from ..common.comparison import Entry
 from ..common.workspace import Workspace
-from . import methods, study, tasks
+from . import study
 from .methods import Method
+from .tasks import TASKS, Task
 
 _RATES = (0.003, 0.01, 0.03)  # of the server
 _OWN = 'own'
-TASKS = 'clothes', 'digits'
 
 
 def load(text: str) -> tuple[Method, tuple[float, ...]]:
@@ -58,6 +57,10 @@ def load(text: str) -> tuple[Method, tuple[float, ...]]:
   return Method(lambda *_: ADAM | sent, _OWN, rates=_OWN), _RATES
 
 
+def _name_of(task: str) -> str:
+  return f'Federated-{task.capitalize()}'
+
+
 def report(
   ws: Workspace, text: str, name: str, repetitions: int
 ) -> studies.Report:
@@ -67,25 +70,26 @@ def report(
   dense method, and above those of stored methods with at most 1.1 times its
   bytes, paired by seed.
   """
-  (method, rates), task = load(text), getattr(tasks, name)(ws)
+  (method, rates), task = load(text), TASKS[name](ws)
   check_bill(runs.build(task.fields | method.fields(task, 1.0), ws.data_dir))
-  r = study.registered(ws, name) | {_OWN: rates}
+  r = study.registered(ws, _name_of(name)) | {_OWN: rates}
   r['repetitions'] = min(repetitions, r['repetitions'])
   # Another version of a file must not go on with the runs of an older one.
   code = pathlib.Path(text).read_bytes() if text.endswith('.py') else b''
   version = hashlib.sha256(code).hexdigest()[:8]
-  entry = study.play(ws, task, r, method, f'own/{text}-{version}', 1.0)
-  share = entry.total('up') / study.dense_bytes(task)
-  table = study.table(task, {(text, float(f'{share:.2g}')): entry})
-  stored = results.read(results.STORED, study.name_of(name))
+  made = study.play(ws, task, r, method, f'own/{text}-{version}', 1.0)
+  share = float(f'{made.up / task.dense_bytes:.2g}')
+  table, seeds = study.table(task, {(text, share): made}), made._asdict()
+  stored = results.read(results.STORED, _name_of(name))
   if stored is None or ws.scale == 'quick':
-    return studies.Report([], {text: study.numbers(entry)}, [table])
+    return studies.Report([], {text: seeds}, [table])
   beside = stored['tables'][0]['rows']
   fewer = table.head.index('times fewer')
   by_bytes = lambda cells: -float(cells[fewer].replace(',', ''))
   table = table._replace(rows=sorted([*table.rows, *beside], key=by_bytes))
-  claims = _claims(text, entry, stored['seeds'])
-  return studies.Report(claims, {text: study.numbers(entry)}, [table])
+  dense = [cells[0] for cells in beside if cells[1] == '1']
+  claims = _claims(task, text, made, stored['seeds'], dense)
+  return studies.Report(claims, {text: seeds}, [table])
 
 
 def check_bill(exp: runs.Experiment) -> None:
@@ -111,18 +115,21 @@ def check_bill(exp: runs.Experiment) -> None:
 
 
 def _claims(
-  text: str, entry: Entry, stored: dict[str, Any]
+  task: Task,
+  text: str,
+  made: study.Record,
+  stored: dict[str, Any],
+  dense: list[str],
 ) -> list[verdicts.Claim]:
   """Errors of a method in per cent above those of stored ones."""
-  error = study.errors(entry.final(scale=100))
-  count = len(error)
+  error = task.errors(made.final)
   theirs = {
-    name: study.errors(np.array(one['final'][:count], float))
+    name: task.errors(one['final'][: len(error)])
     for name, one in stored.items()
   }
   above = lambda x: 100 * (error / x - 1)
-  dense = min((theirs[x] for x in methods.DENSE), key=np.mean)
-  most = 1.1 * entry.total()
+  best = min((theirs[x] for x in dense), key=np.mean)
+  most = 1.1 * made.total
   rivals = {
     name: above(x) for name, x in theirs.items()
     if stored[name]['up'] + stored[name]['down'] <= most
@@ -131,6 +138,6 @@ def _claims(
   of_dense = f'{what} the best dense method, per cent'
   of_rivals = f'{what} stored methods with as few bytes, per cent'
   return [
-    verdicts.of_seeds(of_dense, above(dense), '<=', study.MARGIN),
+    verdicts.of_seeds(of_dense, above(best), '<=', study.MARGIN),
     verdicts.of_seeds(of_rivals, rivals, '<=', 0.0),
   ]

@@ -1,1 +1,0 @@
-"""Compares methods where clients are many and keep nothing, by bytes."""
