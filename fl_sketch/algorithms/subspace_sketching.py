@@ -5,8 +5,7 @@ from typing import NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import aggregation, chain, comms, error_feedback
-from fl_sketch.rounds import keys as keys_lib, transforms as t
+from fl_sketch.rounds import aggregation, chain, error_feedback, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Tree

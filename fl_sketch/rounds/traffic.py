@@ -25,8 +25,8 @@ class Ledger:
   redo later server steps, such as moments; it counts only if a broadcast is
   smaller than the parameters. Of an epoch of several rounds (`Algorithm.epoch`)
   only the last broadcast is missed. Seeds, initial parameters and state of
-  links before the broadcast are free. Stragglers and dropouts receive as much; a
-  straggler also sends its payload.
+  links before the broadcast are free. Stragglers and dropouts receive as much;
+  a straggler also sends its payload.
   """
 
   dense: int  # bytes of the parameters

@@ -1,5 +1,6 @@
 """A method of your own beside the stored ones, by the same protocol."""
 
+from collections.abc import Mapping, Sequence
 import hashlib
 import pathlib
 from typing import Any
@@ -118,10 +119,10 @@ def _claims(
   task: Task,
   text: str,
   made: study.Record,
-  stored: dict[str, Any],
-  dense: list[str],
+  stored: Mapping[str, Any],
+  dense: Sequence[str],
 ) -> list[verdicts.Claim]:
-  """Errors of a method in per cent above those of stored ones."""
+  """Errors in per cent above those of stored methods, some of them dense."""
   error = task.errors(made.final)
   theirs = {
     name: task.errors(one['final'][: len(error)])

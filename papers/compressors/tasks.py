@@ -93,13 +93,51 @@ def digits(ws: Workspace) -> Task:
   )  # fmt: skip
 
 
+# Four workers; `rounds` are the steps of methods that send at each one.
+_WORKERS = {'population': 4, 'cohort': 4, 'local_steps': 1, 'batch_size': 64}
+_LENET = {'dataset': 'fashion_mnist', 'model': 'lenet5', **_WORKERS}
+_DECODER = {
+  'dataset': 'text', 'loss': 'tokens', 'model': 'gpt_micro',
+  'dataset_options': {
+    'path': 'tinyshakespeare/input.txt', 'tokens': 'characters', 'length': 64,
+  },
+  'model_options': {'width': 128, 'depth': 4, 'heads': 4, 'max_length': 64},
+  **_WORKERS, 'batch_size': 6,
+}  # fmt: skip
+_FEW_REHEARSED = {
+  'dataset': 'digits', 'model_options': {'widths': (64, 64)}, **_WORKERS,
+}  # fmt: skip
+
+
+def workers_clothes(ws: Workspace) -> Task:
+  """Fashion-MNIST on four workers, 512,000 samples."""
+  return _task(
+    ws, 'workers-clothes', 'Fashion-MNIST, four workers', _LENET, 2000, 90.3,
+    "Fashion-MNIST's README: two convolutions with pools and ELU",
+  )  # fmt: skip
+
+
+def characters(ws: Workspace) -> Task:
+  """A decoder of tiny Shakespeare on four workers, 24,000 windows."""
+  return _task(
+    ws, 'characters', 'decoder, tiny Shakespeare', _DECODER, 1000, 1.88,
+    "nanoGPT's README: its configuration for a CPU", 'test_loss',
+  )  # fmt: skip
+
+
+WORKERS: dict[str, Callable[[Workspace], Task]] = {
+  'clothes': workers_clothes, 'characters': characters,
+}  # fmt: skip
 TASKS: dict[str, Callable[[Workspace], Task]] = {
   'clothes': clothes, 'digits': digits,
 }  # fmt: skip
 
 
-def _task(ws, name, title, fields, rounds, mark, source) -> Task:
-  fields = ws.pick(_REHEARSED, fields) | comparison.length(ws.pick(10, rounds))
-  made = Task(name, title, fields, mark, source)
+def _task(ws, name, title, fields, rounds, mark, source, *metric) -> Task:
+  few = fields['local_steps'] == 1
+  small = (_FEW_REHEARSED, 400) if few else (_REHEARSED, 10)
+  fields, rounds = ws.pick(small, (fields, rounds))
+  fields = fields | comparison.length(rounds)
+  made = Task(name, title, fields, mark, source, *ws.pick((), metric))
   dimension, factors = comparison.sizes(ws, fields)
   return made._replace(dimension=dimension, factors=factors)

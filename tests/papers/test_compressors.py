@@ -1,0 +1,103 @@
+"""Compressors by bytes: shares, state, claims, and methods of one's own."""
+
+import dataclasses
+
+from fl_sketch import algorithms, runs
+from fl_sketch.rounds import (
+  aggregation,
+  comms,
+  federated,
+  init,
+  mesh as mesh_lib,
+  transforms,
+)
+from fl_sketch.runs import plan as plan_lib
+from harness import ROOT
+from laws import law
+import optax
+from papers.common import registration
+from papers.common.workspace import Workspace
+from papers.compressors import federations, own, study
+from papers.compressors.tasks import TASKS, Task
+import pytest
+from refusals import refused
+
+EXAMPLE = ROOT / 'docs' / 'examples' / 'own_compressor.py'
+EVERY = study.rows(Workspace(ROOT), federations.METHODS)
+ROWS = {study.title(row): row for row in EVERY}
+
+
+@pytest.fixture(scope='module')
+def task():
+  """An MLP of 85,002 parameters on forty clients, at no method's edge."""
+  made = TASKS['clothes'](Workspace(ROOT, 'quick'))
+  wide = made.fields | {'model_options': {'widths': (256, 256)}}
+  return made._replace(fields=wide, dimension=85_002)
+
+
+def built(task, method, share):
+  return runs.build(task.fields | method.fields(task, share))
+
+
+@law(ROWS, fast=[f'{federations.SUBSPACE}, 0.01', 'FedSKETCH, HEAPRIX, 0.001'])
+def test_a_federated_method_sends_its_share_and_keeps_nothing(name, task):
+  """Catches more bytes than are claimed or far less, and state of clients."""
+  method, share = ROWS[name]
+  exp = built(task, federations.METHODS[method], share)
+  (up, *_), _ = plan_lib.wire(exp, mesh_lib.cohort_mesh())
+  fewer = method in (federations.FEWER, 'FedKSeed')  # in other numbers
+  assert fewer or 0.8 <= up / (4 * share * task.dimension) <= 1.05
+  rows = comms.client_rows(init(exp.make(exp.hyper), exp.params, 3))
+  assert not rows
+
+
+@pytest.mark.parametrize('name', TASKS)
+def test_claims_are_the_registered_ones(name):
+  """Catches a claim that only the study, or only its registration, has."""
+  r = registration.read(f'Federated-{name.capitalize()}')
+  task = Task(name, '', {'rounds': 1}, 0, '')
+  made = study.Record([80.0] * 6, [], [], 1.0, 1.0, 0.0)
+  found = dict.fromkeys(ROWS.values(), made)
+  compared = study.Compared(task, found, federations.METHODS)
+  claims = registration.claims(r, federations.claims(compared))
+  assert {c.measured for c in claims} == {80.0, 0.0}
+
+
+@algorithms.register
+def sends_unbilled(task, hp):
+  """FedAvg whose uplink returns an empty bill."""
+  link = aggregation.mean_over_cohort()
+
+  def update(*args, **extra):
+    mean, _ = link.update_fn(*args, **extra)
+    return mean, comms.bill(down=4)
+
+  unbilled = dataclasses.replace(link, update_fn=update)
+  step = optax.scale(-1.0)
+  return federated(task.steps(hp), unbilled, transforms.broadcast(), step)
+
+
+def test_a_method_that_bills_less_than_it_sends_is_refused(task):
+  """Catches a row whose bytes are those that its author wrote down."""
+  whole = 4 * task.dimension
+  with pytest.raises(ValueError, match=f'sends {whole:,} bytes up.* bills 0;'):
+    own.check_bill(runs.build(task.fields | {'algorithm': 'sends_unbilled'}))
+  method, _ = own.load(str(EXAMPLE))
+  own.check_bill(built(task, method, 1.0))
+
+
+test_what_is_no_method_is_refused = refused(
+  own.load,
+  ('eden2(bits=2)', 'neither FILE.py nor one of .*eden'),
+  (str(ROOT / 'configs' / 'quickstart.py'), r'no function fields\(dimension\)'),
+  ('/nowhere.py', 'is no file'),
+)
+
+
+def test_an_own_method_runs_by_the_protocol(tmp_path):
+  """Catches a lost row, and a second start that tunes again."""
+  ws, name = Workspace(tmp_path, 'quick', progress=False), str(EXAMPLE)
+  made = own.report(ws, name, 'clothes', 1)
+  assert made.tables[0].rows[0][0] == name
+  assert len(made.seeds[name]['final']) == 1
+  assert own.report(ws, name, 'clothes', 1).seeds == made.seeds
