@@ -1,6 +1,6 @@
 """Benchmark of one accelerator within a budget of seconds.
 
-Codecs and tables beside a copy, training of a decoder of 10.7 million
+Codecs and tables beside a copy, training of a decoder of 10.8 million
 parameters, and rounds beside hand-written loops. Data are drawn, not read. A
 task starts while the budget lasts; what it measured is written when it ends.
 """
