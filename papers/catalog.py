@@ -19,7 +19,7 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
-from .compressors import federations
+from .compressors import federations, workers
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -139,6 +139,10 @@ _PROJECT = _of(
    'Fashion-MNIST, 500 clients', federations.clothes, 300),
   ('Federated-Digits', 'Methods that keep nothing on clients, by bytes',
    'MNIST, 100 clients', federations.digits, 300),
+  ('Workers-Clothes', 'Methods of few workers, by bytes',
+   'Fashion-MNIST, four workers', workers.clothes, 300),
+  ('Workers-Characters', 'Methods of few workers, by bytes',
+   'decoder of tiny Shakespeare, four workers', workers.characters, 500),
   ('Trained', 'Compressors on models that are trained to a mark: all tasks',
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',

@@ -101,6 +101,7 @@ def _seconds(ws: Workspace, folder: str, fields: Fields) -> float:
   rounds = min(20, fields['rounds'])
   length = dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), rounds)
   few = {'test_slice': '0:32', 'sweep': {'seed': (0, 1)}}
+  few |= {'client_schedule': None, 'server_schedule': None}
   _, second = ws.sweep(folder, fields | length | few)
   return second.row['seconds'] / rounds
 

@@ -189,9 +189,7 @@ def claims(c: study.Compared) -> dict[str, Any]:
   return {
     'mark': c.mark,
     **{study.title(row): c.above_dense(row) for row in _SHOWN},
-    'rivals of one bit': c.above(
-      (OURS, 0.01), c.rivals((OURS, 0.01), 'sketch')
-    ),
+    'rivals of one bit': c.above(ours, c.rivals(ours, 'sketch')),
     'trivial rival': c.above(tables, [(RARE, 1.0)]),
     'two bits': c.above(bits, [(SPARSE, 0.0625), ('MuLoCo', 1.0)]),
   }
