@@ -25,7 +25,7 @@ def _schedule(rounds: int) -> Fields:
   return {**_FALLING, 'warmup': max(1, rounds // 20)}
 
 
-def _central(kind: str, **options: Any) -> Build:
+def central(kind: str, **options: Any) -> Build:
   """An optimizer of optax, on one worker with the samples of all."""
   local = {'kind': kind, 'keep_state': True, **options}
 
@@ -40,7 +40,7 @@ def _central(kind: str, **options: Any) -> Build:
   return fields
 
 
-def _by_step(own: Build) -> Build:
+def by_step(own: Build) -> Build:
   """Something is sent at every step; the rate of the server rises and falls."""
   return lambda task, share: {
     'client_lr': 1.0, 'server_schedule': _schedule(task.fields['rounds']),
@@ -48,7 +48,7 @@ def _by_step(own: Build) -> Build:
   }  # fmt: skip
 
 
-def _muon(own: Build, steps: int = LOCAL_STEPS) -> Build:
+def muloco(own: Build, steps: int = LOCAL_STEPS) -> Build:
   """MuLoCo: local steps of Muon, and Nesterov's along what workers moved."""
 
   def fields(task, share):
@@ -63,11 +63,11 @@ def _muon(own: Build, steps: int = LOCAL_STEPS) -> Build:
   return fields
 
 
-def _dense(*_) -> Fields:
+def dense(*_) -> Fields:
   return {'algorithm': 'fedavg'}
 
 
-def _bits(codec: Fields) -> Build:
+def in_bits(codec: Fields) -> Build:
   """Every number in few bits, both ways."""
   both = {'codec': codec, 'downlink_codec': codec}
   return lambda *_: {
@@ -86,7 +86,7 @@ def _tables(task, share):
   }
 
 
-def _preconditioned(task, share):
+def preconditioned(task, share):
   every = 20  # steps between exchanges of the second moment
   table = trained.one_bit(task.dimension, share, 4 * task.factors / every)
   options = {'every': every, 'client_momentum': 0.9}
@@ -135,28 +135,28 @@ TWO_BITS, ONE_BIT = 'MuLoCo, two bits both ways', 'MuLoCo, one-bit tables'
 RARE, SPARSE, DEMO = 'MuLoCo, 200 local steps', 'SparseLoCo with Muon', 'DeMo'
 _OF_MUON = functools.partial(Method, rates='muon', tuned='client_lr')
 METHODS: dict[str, Method] = {
-  MUON: _OF_MUON(_central('muon', beta=0.9), 'dense', _WHOLE),
-  'AdamW': Method(_central('adamw'), 'dense', _WHOLE, 'adamw', 'client_lr'),
-  'MuLoCo': _OF_MUON(_muon(_dense), 'dense', _WHOLE),
-  RARE: _OF_MUON(_muon(_dense, 200), 'dense', _WHOLE),
+  MUON: _OF_MUON(central('muon', beta=0.9), 'dense', _WHOLE),
+  'AdamW': Method(central('adamw'), 'dense', _WHOLE, 'adamw', 'client_lr'),
+  'MuLoCo': _OF_MUON(muloco(dense), 'dense', _WHOLE),
+  RARE: _OF_MUON(muloco(dense, 200), 'dense', _WHOLE),
   'MuLoCo, bfloat16 both ways': _OF_MUON(
-    _muon(_bits({'kind': 'bfloat16'})), 'quantised', (0.5,)
+    muloco(in_bits({'kind': 'bfloat16'})), 'quantised', (0.5,)
   ),
   TWO_BITS: _OF_MUON(
-    _muon(_bits({'kind': 'eden', 'bits': 2})), 'quantised', _16TH
+    muloco(in_bits({'kind': 'eden', 'bits': 2})), 'quantised', _16TH
   ),
-  ONE_BIT: _OF_MUON(_muon(_tables), 'sketch', _HUNDREDTH),
-  OURS: Method(_by_step(_preconditioned), 'sketch', _HUNDREDTH),
+  ONE_BIT: _OF_MUON(muloco(_tables), 'sketch', _HUNDREDTH),
+  OURS: Method(by_step(preconditioned), 'sketch', _HUNDREDTH),
   'SAFL': Method(_safl, 'sketch', (0.2,)),
-  SPARSE: _OF_MUON(_muon(_sparse), 'largest', (0.0625, 0.01), gathers=True),
+  SPARSE: _OF_MUON(muloco(_sparse), 'largest', (0.0625, 0.01), gathers=True),
   DEMO: Method(
-    _by_step(_demo), 'largest', (0.0375, 0.005), 'signs', gathers=True
+    by_step(_demo), 'largest', (0.0375, 0.005), 'signs', gathers=True
   ),
   'PowerSGD, rank 1': Method(
-    _by_step(_power_sgd(1)), 'low rank', (0.02,), 'plain'
+    by_step(_power_sgd(1)), 'low rank', (0.02,), 'plain'
   ),
   'PowerSGD, rank 4': Method(
-    _by_step(_power_sgd(4)), 'low rank', (0.08,), 'plain'
+    by_step(_power_sgd(4)), 'low rank', (0.08,), 'plain'
   ),
 }  # fmt: skip
 _SHOWN: Sequence[Row] = (
