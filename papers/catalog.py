@@ -19,7 +19,7 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
-from .compressors import federations, workers
+from .compressors import federations, growth, workers
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -143,6 +143,8 @@ _PROJECT = _of(
    'Fashion-MNIST, four workers', workers.clothes, 300),
   ('Workers-Characters', 'Methods of few workers, by bytes',
    'decoder of tiny Shakespeare, four workers', workers.characters, 500),
+  ('Growth', 'The gap to dense training over sizes, workers, steps and bits',
+   'decoders of tiny Shakespeare', growth.growth, 200),
   ('Trained', 'Compressors on models that are trained to a mark: all tasks',
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',

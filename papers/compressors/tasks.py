@@ -125,6 +125,18 @@ def characters(ws: Workspace) -> Task:
   )  # fmt: skip
 
 
+def decoder(
+  ws: Workspace, width: int, workers: int, batch: int, rounds: int
+) -> Task:
+  """The decoder at another width, whose workers share a batch."""
+  model = {'width': width, 'depth': 4, 'heads': 4, 'max_length': 64}
+  small = _FEW_REHEARSED | {'model_options': {'widths': (width,)}}
+  fields = ws.pick(small, _DECODER | {'model_options': model})
+  shared = {'population': workers, 'cohort': workers}
+  fields |= shared | {'batch_size': batch // workers}
+  return _sized(ws, fields | comparison.length(rounds), 'decoder', '', 0, '')
+
+
 WORKERS: dict[str, Callable[[Workspace], Task]] = {
   'clothes': workers_clothes, 'characters': characters,
 }  # fmt: skip
@@ -133,11 +145,16 @@ TASKS: dict[str, Callable[[Workspace], Task]] = {
 }  # fmt: skip
 
 
-def _task(ws, name, title, fields, rounds, mark, source, *metric) -> Task:
+def _task(ws, name, title, fields, rounds, *mark) -> Task:
   few = fields['local_steps'] == 1
   small = (_FEW_REHEARSED, 400) if few else (_REHEARSED, 10)
   fields, rounds = ws.pick(small, (fields, rounds))
-  fields = fields | comparison.length(rounds)
-  made = Task(name, title, fields, mark, source, *ws.pick((), metric))
+  length = comparison.length(rounds)
+  made = _sized(ws, fields | length, name, title, *mark)
+  return made._replace(metric=ws.pick('test_accuracy', made.metric))
+
+
+def _sized(ws, fields, name, title, *mark) -> Task:
   dimension, factors = comparison.sizes(ws, fields)
+  made = Task(name, title, fields, *mark)
   return made._replace(dimension=dimension, factors=factors)

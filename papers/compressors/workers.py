@@ -64,6 +64,7 @@ def muloco(own: Build, steps: int = LOCAL_STEPS) -> Build:
 
 
 def dense(*_) -> Fields:
+  """Whole updates."""
   return {'algorithm': 'fedavg'}
 
 
@@ -86,7 +87,8 @@ def _tables(task, share):
   }
 
 
-def preconditioned(task, share):
+def preconditioned(task: Task, share: float) -> Fields:
+  """Preconditioned momentum on workers, in one-bit tables both ways."""
   every = 20  # steps between exchanges of the second moment
   table = trained.one_bit(task.dimension, share, 4 * task.factors / every)
   options = {'every': every, 'client_momentum': 0.9}
