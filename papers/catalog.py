@@ -125,7 +125,7 @@ _CHEN = _of(
   ('S4-ResNet', 'ResNet on CIFAR-10: methods at equal bytes, tables down to 20 '
    'numbers', 'Figures 1 and 6', panels.resnet, 130),
   ('S4-ViT', 'Fine-tuning a transformer on CIFAR-10: methods at equal bytes',
-   'Figure 2', panels.transformer, 110),
+   'Figure 2', panels.transformer, 150),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "

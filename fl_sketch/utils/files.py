@@ -45,7 +45,7 @@ def finite(tree: Any) -> Any:
 
 
 def _on_one_line(match: re.Match[str]) -> str:
-  """Put a JSON list or object on one line, unless long and with strings."""
+  """Join the lines of a JSON list or object, unless strings make it long."""
   begin, *lines, end = map(str.strip, match[0].split('\n'))
   joined = begin + ' '.join(lines) + end
   return joined if '"' not in joined or len(joined) < _WIDTH else match[0]

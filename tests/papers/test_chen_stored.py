@@ -5,7 +5,7 @@ from papers import catalog
 from scipy import stats
 
 RESULTS = {r['name']: r for r, _ in catalog.stored_results()}
-SHARES = {'S4-ResNet': 0.01, 'S4-Fig3': 0.02}  # of d
+SHARES = {'S4-ResNet': 0.01, 'S4-Fig3': 0.02, 'S4-ViT': 0.01}  # of d
 
 
 def values(study, method, field='test_accuracy'):

@@ -123,6 +123,12 @@ def built(fields, data_dir=None):
   )  # fmt: skip
 
 
+def loaded(name, data_dir=None):
+  """Ten images of ten classes."""
+  images = {'x': np.zeros((10, 28, 28, 1), np.uint8), 'y': np.arange(10)}
+  return types.SimpleNamespace(train=images, test=images, num_classes=10)
+
+
 def guaranteed(setting, **own):
   """A guarantee as the accountant gives it, after seconds."""
   Config.from_mapping(races.private(setting, **own))
@@ -173,6 +179,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
   """Catches a config field or a claim that is gone; quick scale has others."""
   for module, function, made_up in (
     (runs, 'build', built),
+    (sources, 'load', loaded),
     (campaign, 'run', attacked),
     (victims, 'load', victim),
     (during_training, 'run', watched),
