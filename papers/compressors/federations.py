@@ -71,6 +71,7 @@ def _heaprix(task, share):
   sketch = {'kind': 'count_sketch', 'rows': 5, 'cols': max(1, third // 5)}
   return {
     'algorithm': 'fedsketch_heaprix', 'sketch': sketch, 'options': {'k': third},
+    'server_schedule': None, 'client_schedule': task.fields['server_schedule'],
   }  # fmt: skip
 
 
@@ -110,8 +111,8 @@ METHODS: dict[str, Method] = {
     _mean(lambda *_: {'kind': 'int8'}), 'quantised', (0.25,)
   ),
   TABLES: Method(_table('block_srht'), _SKETCH),
-  'SAFL, block_cyclic': Method(_table('block_cyclic'), _SKETCH),
-  'SAFL, count_sketch': Method(_table('count_sketch'), _SKETCH),
+  'SAFL, block_cyclic': Method(_table('block_cyclic'), _SKETCH, (0.01,)),
+  'SAFL, count_sketch': Method(_table('count_sketch'), _SKETCH, (0.01,)),
   ONE_BIT: Method(_one_bit, _SKETCH, _FEW),
   BOTH_WAYS: Method(_both_ways, _SKETCH, _FEW),
   SUBSPACE: Method(_subspace, _SKETCH, _FEW),

@@ -58,10 +58,11 @@ class Task(NamedTuple):
     return 4 * self.dimension * self.fields['rounds']
 
 
+_FALLING = {'kind': 'cosine', 'final': 0.05}
 _CLOTHES = {
   'dataset': 'fashion_mnist', 'model': 'lenet5', 'population': 500,
   'cohort': 10, 'partition': 'dirichlet', 'alpha': 0.1, 'local_steps': 10,
-  'batch_size': 10, 'client_lr': 0.05,
+  'batch_size': 10, 'client_lr': 0.05, 'server_schedule': _FALLING,
 }  # fmt: skip
 # The 2NN of McMahan et al. and their 100 clients of two shards each. A client's
 # 600 samples are 20 batches of 30, where they have 60 of 10.
@@ -69,18 +70,19 @@ _DIGITS = {
   'dataset': 'mnist', 'model_options': {'widths': (200, 200)},
   'population': 100, 'cohort': 10, 'partition': 'label_shards',
   'shards_per_client': 2, 'local_steps': 20, 'batch_size': 30, 'client_lr': 0.1,
+  'server_schedule': _FALLING,
 }  # fmt: skip
 _REHEARSED = {
   'dataset': 'digits', 'model_options': {'widths': (64,)}, 'population': 40,
   'cohort': 4, 'partition': 'dirichlet', 'alpha': 0.1, 'local_steps': 4,
-  'batch_size': 8, 'client_lr': 0.05,
+  'batch_size': 8, 'client_lr': 0.05, 'server_schedule': _FALLING,
 }  # fmt: skip
 
 
 def clothes(ws: Workspace) -> Task:
   """Fashion-MNIST on 500 clients, each with few classes."""
   return _task(
-    ws, 'clothes', 'Fashion-MNIST, 500 clients', _CLOTHES, 300, 82.0,
+    ws, 'clothes', 'Fashion-MNIST, 500 clients', _CLOTHES, 150, 82.0,
     'FedLECC with 100 clients of severe label skew, where FedAvg has 73.2',
   )  # fmt: skip
 
@@ -88,7 +90,7 @@ def clothes(ws: Workspace) -> Task:
 def digits(ws: Workspace) -> Task:
   """MNIST on 100 clients, each with two classes for the most part."""
   return _task(
-    ws, 'digits', 'MNIST, 100 clients', _DIGITS, 300, 97.0,
+    ws, 'digits', 'MNIST, 100 clients', _DIGITS, 200, 97.0,
     'McMahan et al., arXiv:1602.05629, Table 2: their 2NN in 350 rounds',
   )  # fmt: skip
 
@@ -110,17 +112,17 @@ _FEW_REHEARSED = {
 
 
 def workers_clothes(ws: Workspace) -> Task:
-  """Fashion-MNIST on four workers, 512,000 samples."""
+  """Fashion-MNIST on four workers, 256,000 samples."""
   return _task(
-    ws, 'workers-clothes', 'Fashion-MNIST, four workers', _LENET, 2000, 90.3,
+    ws, 'workers-clothes', 'Fashion-MNIST, four workers', _LENET, 1000, 90.3,
     "Fashion-MNIST's README: two convolutions with pools and ELU",
   )  # fmt: skip
 
 
 def characters(ws: Workspace) -> Task:
-  """A decoder of tiny Shakespeare on four workers, 24,000 windows."""
+  """A decoder of tiny Shakespeare on four workers, 12,000 windows."""
   return _task(
-    ws, 'characters', 'decoder, tiny Shakespeare', _DECODER, 1000, 1.88,
+    ws, 'characters', 'decoder, tiny Shakespeare', _DECODER, 500, 1.88,
     "nanoGPT's README: its configuration for a CPU", 'test_loss',
   )  # fmt: skip
 
