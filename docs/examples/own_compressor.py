@@ -14,7 +14,7 @@ RATES = 0.003, 0.01, 0.03  # those beyond an end are tried while it is the best
 
 @algorithms.register
 def momentum_tables(
-  task, hp, channel: algorithms.Channel, *, beta: float = 0.5
+  task, hp, channel: algorithms.Channel, *, schedule=None, beta: float = 0.5
 ):
   """SAFL with momentum on the estimate, before Adam."""
   return federated(
@@ -24,7 +24,7 @@ def momentum_tables(
     *channel.broadcast(),  # the downlink
     channel.decode(),  # server and clients: the table to an estimate
     optax.trace(beta),
-    server_optimizers.server_step(hp, 'adam'),
+    server_optimizers.server_step(hp, 'adam', schedule),
   )
 
 

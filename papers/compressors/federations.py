@@ -7,9 +7,8 @@ from typing import Any
 from ..chen.studies.settings import ADAM
 from ..common import registration, study as studies
 from ..common.workspace import Fields, Workspace
-from ..trained import methods as trained
 from . import study
-from .methods import Method, floats
+from .methods import Method, floats, one_bit, two_bits
 from .study import Row
 from .tasks import TASKS, Task
 
@@ -22,7 +21,7 @@ def _table(kind: str):
   """SAFL with tables of one operator."""
 
   def fields(task, share):
-    size = floats(task, share)
+    size = floats(task.dimension, share)
     sketch = {'kind': kind, 'size': size}
     if kind == 'count_sketch':
       sketch = {'kind': kind, 'rows': 5, 'cols': size // 5}
@@ -33,10 +32,7 @@ def _table(kind: str):
 
 def _one_bit(task, share):
   """A table in one bit, as large as its bytes allow."""
-  size = int(share * task.dimension * _BITS) // 8 * 8
-  sketch = {'kind': 'block_srht', 'size': min(task.dimension, max(64, size))}
-  codec = {'kind': 'eden', 'rotate': False}
-  return {'algorithm': 'safl', **ADAM, 'sketch': sketch, 'codec': codec}
+  return {'algorithm': 'safl', **ADAM, **one_bit(task.dimension, share)}
 
 
 def _both_ways(task, share):
@@ -65,9 +61,13 @@ def _eden(task, share):
   return {'kind': 'eden', 'num_coordinates': size}
 
 
+def _rand_k(task, share):
+  return {'kind': 'rand_k', 'k': floats(task.dimension, share)}
+
+
 def _heaprix(task, share):
   # Two tables of five rows and the heaviest values: a third each.
-  third = floats(task, share) // 3
+  third = floats(task.dimension, share) // 3
   sketch = {'kind': 'count_sketch', 'rows': 5, 'cols': max(1, third // 5)}
   return {
     'algorithm': 'fedsketch_heaprix', 'sketch': sketch, 'options': {'k': third},
@@ -78,7 +78,7 @@ def _heaprix(task, share):
 def _fetchsgd(task, share):
   """One gradient of all samples of a round."""
   steps, batch = task.fields['local_steps'], task.fields['batch_size']
-  cols = floats(task, share) // 5
+  cols = floats(task.dimension, share) // 5
   return {
     'algorithm': 'fetchsgd', 'local_steps': 1, 'batch_size': steps * batch,
     'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': cols},
@@ -122,11 +122,9 @@ METHODS: dict[str, Method] = {
   'QSGD, one level': Method(
     _mean(lambda *_: {'kind': 'qsgd', 'levels': 1}), 'quantised', (0.0625,)
   ),
-  'rand-k': Method(
-    _mean(lambda t, x: {'kind': 'rand_k', 'k': floats(t, x)}), 'random'
-  ),
+  'rand-k': Method(_mean(_rand_k), 'random'),
   'top-k, two bits': Method(
-    _mean(lambda t, x: trained.two_bits(t.dimension, x)), 'largest'
+    _mean(lambda t, x: two_bits(t.dimension, x)), 'largest'
   ),
   'FedKSeed': Method(
     lambda *_: {'algorithm': 'fedkseed', 'options': {'pool': 4096}}, 'seeds',

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from ..common.workspace import Fields
 from .tasks import Task
 
+_FLOAT = 4  # bytes
+
 
 class Method(NamedTuple):
   """A method, the shares that it can send, and what is tuned of it."""
@@ -20,6 +22,22 @@ class Method(NamedTuple):
   gathers: bool = False
 
 
-def floats(task: Task, share: float) -> int:
-  """Numbers of 32 bits at a share of the bytes of a dense update."""
-  return max(20, int(share * task.dimension))
+def floats(dimension: int, share: float) -> int:
+  """The number of floats at a share of the bytes of a dense update."""
+  return max(25, int(share * dimension))
+
+
+def one_bit(dimension: int, share: float, spent: float = 0.0) -> Fields:
+  """A table whose signs and one scale fill what is left of the bytes."""
+  left = _FLOAT * (int(share * dimension) - 1) - spent
+  sketch = {'kind': 'block_srht', 'size': min(dimension, max(8, 8 * int(left)))}
+  return {'sketch': sketch, 'codec': {'kind': 'eden', 'rotate': False}}
+
+
+def two_bits(dimension: int, share: float) -> Fields:
+  """SparseLoCo's codec: the largest of chunks, in two bits each."""
+  # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
+  chunk = min(4096, dimension)
+  bits = 32 * share * dimension / -(-dimension // chunk)
+  k = max(1, int((bits - 64) / 14))
+  return {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk}

@@ -7,9 +7,8 @@ from typing import Any
 from ..chen.studies.settings import ADAM
 from ..common import comparison, registration, study as studies
 from ..common.workspace import Fields, Workspace
-from ..trained import methods as trained
 from . import study
-from .methods import Method
+from .methods import Method, one_bit, two_bits
 from .study import Row
 from .tasks import WORKERS, Task
 
@@ -80,17 +79,13 @@ def in_bits(codec: Fields) -> Build:
 
 def _tables(task, share):
   """One-bit tables up, and one bit down."""
-  return {
-    'algorithm': 'safl',
-    **_BACK,
-    **trained.one_bit(task.dimension, share),
-  }
+  return {'algorithm': 'safl', **_BACK, **one_bit(task.dimension, share)}
 
 
 def preconditioned(task: Task, share: float) -> Fields:
   """Preconditioned momentum on workers, in one-bit tables both ways."""
   every = 20  # steps between exchanges of the second moment
-  table = trained.one_bit(task.dimension, share, 4 * task.factors / every)
+  table = one_bit(task.dimension, share, 4 * task.factors / every)
   options = {'every': every, 'client_momentum': 0.9}
   return {
     'algorithm': 'preconditioned_sketching', 'b1': 0.0, 'options': options,
@@ -111,7 +106,7 @@ def _safl(task, share):
 def _sparse(task, share):
   """SparseLoCo: the largest of chunks in two bits, and a decaying residual."""
   return {
-    'algorithm': 'fedcom', 'codec': trained.two_bits(task.dimension, share),
+    'algorithm': 'fedcom', 'codec': two_bits(task.dimension, share),
     'options': {'error_feedback': True, 'residual_decay': 0.95},
     'server_optimizer': 'sgd', 'server_lr': 1.0, 'momentum': 0.0,
   }  # fmt: skip
