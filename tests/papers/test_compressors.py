@@ -80,10 +80,7 @@ def sends_unbilled(task, hp):
 def test_a_method_that_bills_less_than_it_sends_is_refused(task):
   """Catches a row whose bytes are those that its author wrote down."""
   whole = 4 * task.dimension
-  fields = task.fields | {
-    'algorithm': 'sends_unbilled',
-    'server_schedule': None,
-  }
+  unbilled = {'algorithm': 'sends_unbilled', 'server_schedule': None}
   with pytest.raises(ValueError, match=f'sends {whole:,} bytes up.* bills 0;'):
     own.check_bill(runs.build(task.fields | unbilled))
   method, _ = own.load(str(EXAMPLE))
