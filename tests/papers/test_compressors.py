@@ -65,7 +65,10 @@ def test_claims_are_the_registered_ones(name):
 
 @algorithms.register
 def sends_unbilled(task, hp):
-  """FedAvg whose uplink returns an empty bill."""
+  """FedAvg whose uplink returns an empty bill.
+
+  Symbols: none. Departures: all. Source: this test.
+  """
   link = aggregation.mean_over_cohort()
 
   def update(*args, **extra):
