@@ -14,25 +14,41 @@ from fl_sketch.rounds import (
 from fl_sketch.runs import plan as plan_lib
 from harness import ROOT
 from laws import law
+import numpy as np
 import optax
-from papers.common import registration
+from papers.common import comparison, registration
 from papers.common.workspace import Workspace
-from papers.compressors import federations, own, study
-from papers.compressors.tasks import TASKS, Task
+from papers.compressors import federations, own, study, workers
+from papers.compressors.tasks import TASKS, WORKERS, Task
 import pytest
 from refusals import refused
 
 EXAMPLE = ROOT / 'docs' / 'examples' / 'own_compressor.py'
-EVERY = study.rows(Workspace(ROOT), federations.METHODS)
-ROWS = {study.title(row): row for row in EVERY}
+ROWS, FEW = (
+  {study.title(row): row for row in study.rows(Workspace(ROOT), methods)}
+  for methods in (federations.METHODS, workers.METHODS)
+)
+STUDIES = {
+  'Federated': (TASKS, federations, ROWS), 'Workers': (WORKERS, workers, FEW),
+}  # fmt: skip
+_WORK = 'rounds', 'local_steps', 'cohort', 'batch_size'
+
+
+def widened(made):
+  """A task with an MLP of 85,002 parameters, at no method's edge."""
+  wide = made.fields | {'model_options': {'widths': (256, 256)}}
+  dimension, factors = comparison.sizes(Workspace(ROOT), wide)
+  return made._replace(fields=wide, dimension=dimension, factors=factors)
 
 
 @pytest.fixture(scope='module')
 def task():
-  """An MLP of 85,002 parameters on forty clients, at no method's edge."""
-  made = TASKS['clothes'](Workspace(ROOT, 'quick'))
-  wide = made.fields | {'model_options': {'widths': (256, 256)}}
-  return made._replace(fields=wide, dimension=85_002)
+  return widened(TASKS['clothes'](Workspace(ROOT, 'quick')))
+
+
+@pytest.fixture(scope='module')
+def few():
+  return widened(WORKERS['clothes'](Workspace(ROOT, 'quick')))
 
 
 def built(task, method, share):
@@ -51,15 +67,32 @@ def test_a_federated_method_sends_its_share_and_keeps_nothing(name, task):
   assert not rows
 
 
-@pytest.mark.parametrize('name', TASKS)
-def test_claims_are_the_registered_ones(name):
+@law(FEW, fast=[f'{workers.OURS}, 0.01'])
+def test_workers_see_as_many_samples_and_send_their_share(name, few):
+  """Catches more bytes than are claimed or far less, and unequal work."""
+  method, share = FEW[name]
+  fields = few.fields | workers.METHODS[method].fields(few, share)
+  seen = lambda x: np.prod([x[k] for k in _WORK])
+  assert seen(fields) == seen(few.fields)
+  (up, *_), _ = plan_lib.wire(runs.build(fields), mesh_lib.cohort_mesh())
+  # The first round of ours has a second moment; small arrays send more.
+  roughly = workers.METHODS[method].family in ('low rank', 'largest')
+  most = 3 if method == workers.OURS else 2 if roughly else 1.05
+  assert 0.5 <= up / (4 * share * few.dimension) <= most
+
+
+@pytest.mark.parametrize(('kind', 'name'), [
+  (kind, name) for kind, (tasks, *_) in STUDIES.items() for name in tasks
+])  # fmt: skip
+def test_claims_are_the_registered_ones(kind, name):
   """Catches a claim that only the study, or only its registration, has."""
-  r = registration.read(f'Federated-{name.capitalize()}')
+  _, module, rows = STUDIES[kind]
+  r = registration.read(f'{kind}-{name.capitalize()}')
   task = Task(name, '', {'rounds': 1}, 0, '')
   made = study.Record([80.0] * 6, [], [], 1.0, 1.0, 0.0)
-  found = dict.fromkeys(ROWS.values(), made)
-  compared = study.Compared(task, found, federations.METHODS)
-  claims = registration.claims(r, federations.claims(compared))
+  found = dict.fromkeys(rows.values(), made)
+  compared = study.Compared(task, found, module.METHODS)
+  claims = registration.claims(r, module.claims(compared))
   assert {c.measured for c in claims} == {80.0, 0.0}
 
 
