@@ -111,9 +111,9 @@ _FEW_REHEARSED = {
 
 
 def characters(ws: Workspace) -> Task:
-  """A decoder of tiny Shakespeare on four workers, 12,000 windows."""
+  """A decoder of tiny Shakespeare on four workers, 9,600 windows."""
   return _task(
-    ws, 'characters', 'decoder, tiny Shakespeare', _DECODER, 500, 1.88,
+    ws, 'characters', 'decoder, tiny Shakespeare', _DECODER, 400, 1.88,
     "nanoGPT's README: its configuration for a CPU", 'test_loss',
   )  # fmt: skip
 

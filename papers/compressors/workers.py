@@ -134,9 +134,6 @@ METHODS: dict[str, Method] = {
   'AdamW': Method(central('adamw'), 'dense', _WHOLE, 'adamw', 'client_lr'),
   'MuLoCo': _OF_MUON(muloco(dense), 'dense', _WHOLE),
   RARE: _OF_MUON(muloco(dense, 200), 'dense', _WHOLE),
-  'MuLoCo, bfloat16 both ways': _OF_MUON(
-    muloco(in_bits({'kind': 'bfloat16'})), 'quantised', (0.5,)
-  ),
   TWO_BITS: _OF_MUON(
     muloco(in_bits({'kind': 'eden', 'bits': 2})), 'quantised', _16TH
   ),
