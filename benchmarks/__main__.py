@@ -5,11 +5,13 @@
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
   fl-sketch bench slow_link [--rates=10,100] [--torch=PYTHON]
+  fl-sketch bench gpu [--peers=DIR] [--budget=480] [--quick]
 
 benchmarks/README.md says what each prints. --peers is a folder of hand-written
 loops (bench_jax.py and, where PyTorch is installed, bench_torch.py).
 """
 
+import functools
 import importlib.util
 import math
 import os
@@ -18,12 +20,22 @@ import sys
 
 from absl import app, flags, logging
 from fl_sketch.runs import devices
+import jax
 import tqdm
 
-from . import contestants, report, round as rounds, scale, sketch, slow_link
+from . import (
+  contestants,
+  gpu,
+  report,
+  round as rounds,
+  scale,
+  sketch,
+  slow_link,
+)
 from .timing import noise_ratios
 from .workloads import WORKLOADS
 
+_NAMES = 'round', 'sketch', 'scale', 'noise', 'slow_link', 'gpu'
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer('repeats', None, 'Runs (sketch: 7, else 5).')
 _OUT = flags.DEFINE_string('out', None, 'Folder (default: runs/bench_NAME).')
@@ -42,12 +54,16 @@ _OPERATORS = flags.DEFINE_list(
   'operators', list(contestants.OPERATORS), 'Operators to measure.'
 )
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
+_BUDGET = flags.DEFINE_integer(
+  'budget', 480, 'Seconds after which no task of gpu starts.', 1
+)
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 _PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
 _RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
 _CONTESTANTS = flags.DEFINE_list(
   'contestants', list(slow_link.CONTESTANTS), 'Those to measure.'
 )
+_PARTS = flags.DEFINE_list('parts', list(gpu.PARTS), 'Parts of gpu to run.')
 _TORCH = flags.DEFINE_string(
   'torch', None, 'A Python with PyTorch; this one, if it has it, where unset.'
 )
@@ -72,16 +88,28 @@ def main(argv):
       print(noise_ratios(10**6, _REPEATS.value or 15))
     case ['slow_link', *inside]:
       _compare_links(isolated=bool(inside))
+    case ['gpu']:
+      # Several processes use the device.
+      os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
+      devices.start()
+      _measure_accelerator()
+    case ['worker', 'decoder', method]:
+      devices.start()
+      gpu.work(method, _QUICK.value)
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      sys.exit(f'Name round, sketch, scale, noise or slow_link; got {names}.')
+      sys.exit(f'Name one of {", ".join(_NAMES)}; got {names}.')
+
+
+def _peers():
+  return pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
 
 
 def _compare_rounds():
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(WORKLOADS)
-  peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
+  peers = _peers()
   seconds = {}
   for name in names:
     args = name, peers, _REPEATS.value or 5, f'{__package__}'
@@ -133,6 +161,24 @@ def _compare_links(isolated):
   results = slow_link.measure(counts, rates, turns, pythons, names)
   show = lambda result: tqdm.tqdm.write(report.link_table(result))
   _write_each(results, report.write_links, 'runs/bench_slow_link', show)
+
+
+def _measure_accelerator():
+  _check(_PARTS, gpu.PARTS)
+  platform, quick = jax.default_backend(), _QUICK.value
+  if platform == 'cpu' and not quick:
+    sys.exit('JAX finds no accelerator here; --quick is for a CPU.')
+  if (peers := _peers()) is None:
+    print('Without hand-written loops; --peers names their folder.')
+  tasks = gpu.tasks(quick, peers, _REPEATS.value, f'{__package__}')
+  todo = [task for task in tasks if task.part in _PARTS.value]
+  budget = _BUDGET.value
+  print(f'{platform}, tasks that start within {budget} s:')
+  print(*(f'  {task.part}: {task.name}' for task in todo), sep='\n')
+  results = gpu.measure(todo, budget)
+  write = functools.partial(report.write_gpu, quick=quick, budget=budget)
+  show = lambda result: tqdm.tqdm.write(report.gpu_tables([result]))
+  _write_each(results, write, 'runs/bench_gpu', show)
 
 
 def _write_each(results, write, folder, show):

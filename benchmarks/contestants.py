@@ -57,7 +57,7 @@ class _Textbook(sketches.Sketch):
 
 def _operator(work, factory, kind='operator'):
   options = {'entries': DENSE} if work.endswith('matrix') else {}
-  make = lambda x, b: _compile(factory(b), x)
+  make = lambda x, b: compiled(factory(b), x)
   return Contestant(work, make, kind=kind, **options)
 
 
@@ -92,7 +92,7 @@ OPERATORS = {
 TEXTBOOK = _operator('count sketch', _Textbook, kind='textbook')
 
 
-def _compile(op, x):
+def compiled(op: Any, x: jax.Array) -> Runner:
   """Compile an operator for x f32[d], or f32[clients, d] under one key."""
   like = jax.ShapeDtypeStruct(x.shape[-1:], x.dtype)
   # Words, not keys: typed ones may miss the fast path into a program.

@@ -9,9 +9,10 @@ from typing import Any
 
 from fl_sketch.runs import devices
 from fl_sketch.utils import files, markdown
+import jax
 import numpy as np
 
-from . import scale, sketch, slow_link
+from . import gpu, scale, sketch, slow_link
 
 
 def round_table(seconds: Mapping[str, Sequence[float]]) -> str:
@@ -79,6 +80,50 @@ def link_table(result: slow_link.Result) -> str:
     line += [f'{slow_link.break_even(row, x):,.3g}' for x in dense]
     lines.append(line)
   return markdown.table(head, lines, left=1)
+
+
+def gpu_tables(results: Sequence[gpu.Result]) -> str:
+  """Markdown tables: codecs of each d, methods of the decoder, rounds."""
+  texts, trained = [], []
+  for part, name, numbers in results:
+    if numbers is None:
+      texts.append(f'Left out, the budget was spent: {part}, {name}.\n')
+    elif part == 'codecs':
+      texts.append(_codec_table(numbers))
+    elif part == 'rounds':
+      texts.append(f'{name}\n\n{round_table(numbers)}\n')
+    else:
+      trained.append([name, *_trained_cells(numbers)])
+  if trained:
+    head = ['decoder', 'parameters', 'steps per second', 'training loss']
+    head += ['peak GiB', 'kB up per step', 'kB down per step']
+    texts.append(markdown.table(head, trained, left=1))
+  return '\n'.join(texts)
+
+
+def _codec_table(numbers):
+  copy = statistics.median(numbers['seconds']['copy']['decode'])
+  head = [f'{numbers["d"]:,} numbers', 'encode ms', '÷ copy']
+  lines = []
+  for name, seconds in numbers['seconds'].items():
+    line = [name]
+    for way in 'encode', 'decode':
+      took = statistics.median(seconds[way])
+      line += [f'{1e3 * took:.3g}', f'{took / copy:.3g}']
+    # The first one reads, and then copies.
+    lines.append([name, '', '', *line[3:]] if name == 'copy' else line)
+  text = markdown.table([*head, 'decode ms', '÷ copy'], lines, left=1)
+  slow = ', '.join(numbers['left_out'])
+  return f'{text}\nLeft out, too slow: {slow}.\n' if slow else text
+
+
+def _trained_cells(numbers):
+  peak = numbers['peak_bytes']
+  return [
+    f'{numbers["parameters"]:,}', f'{numbers["steps_per_second"]:.3g}',
+    f'{numbers["train_loss"]:.3f}', f'{peak / 2**30:.3g}' if peak else '—',
+    f'{numbers["bytes_up"] / 1e3:,.1f}', f'{numbers["bytes_down"] / 1e3:,.1f}',
+  ]  # fmt: skip
 
 
 def _faster_table(result):
@@ -150,6 +195,19 @@ def write_links(
   path = _write(out, 'slow_link', {'points': points})
   files.write(out / 'slow_link.md', '\n'.join(map(link_table, results)))
   return [path, out / 'slow_link.md']
+
+
+def write_gpu(
+  results: Sequence[gpu.Result], out: pathlib.Path, *, quick: bool, budget: int
+) -> list[pathlib.Path]:
+  """Write gpu.json and gpu.md; create the folder."""
+  measured = [r._asdict() for r in results if r.numbers is not None]
+  left_out = [[r.part, r.name] for r in results if r.numbers is None]
+  about = {'platform': jax.default_backend(), 'quick': quick, 'budget': budget}
+  about |= {'results': measured, 'left_out': left_out}
+  path = _write(out, 'gpu', about)
+  files.write(out / 'gpu.md', gpu_tables(results))
+  return [path, out / 'gpu.md']
 
 
 def _write(

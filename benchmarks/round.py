@@ -4,6 +4,7 @@ Every contestant runs in a process of its own, one after another and again, so
 that a machine that slows down slows them all.
 """
 
+from collections.abc import Sequence
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 from fl_sketch import runs
 from fl_sketch.utils import files
@@ -45,22 +47,28 @@ def work(name: str, variant: str):
 
 
 def compare(
-  name: str, peers: pathlib.Path | None, repeats: int, program: str
+  name: str,
+  peers: pathlib.Path | None,
+  repeats: int,
+  program: str,
+  variants: Sequence[str] = (),
+  **env: str,
 ) -> dict[str, list[float]]:
   """Return each contestant's seconds a round, of every new process.
 
   Each runs `repeats` times, in turn; those of `peers`, a folder of hand-written
-  loops, as well. `program` is the module that has `work` as its command.
+  loops, as well. `program` is the module that has `work` as its command,
+  `variants` those of ours to run, all by default, `env` of the environment.
 
   Raises:
     RuntimeError: a contestant failed, or did not do the same work.
   """
-  commands = _commands(name, peers, program)
+  commands = _commands(name, peers, program, variants)
   seconds: dict[str, list[float]] = {label: [] for label in commands}
   want = workloads.WORKLOADS[name].norm
   for label in (bar := tqdm.tqdm(list(commands) * repeats, name)):
     bar.set_postfix_str(label)
-    result = _run(commands[label])
+    result = run(commands[label], **env)
     norm = result['parity_norm']
     sketched = 'sketch' in workloads.VARIANTS[name].get(label, {})
     if not sketched and abs(norm - want) > 1e-5 * want:
@@ -71,10 +79,10 @@ def compare(
   return seconds
 
 
-def _commands(name, peers, program):
+def _commands(name, peers, program, variants):
   commands = {
     variant: ['-m', program, 'worker', name, variant]
-    for variant in workloads.VARIANTS[name]
+    for variant in variants or workloads.VARIANTS[name]
   }
   if peers is None:
     return commands
@@ -83,19 +91,27 @@ def _commands(name, peers, program):
     options = f'--config {name} --rounds {_TIMED} {options}'
     return [str(peers / script), *options.split()]
 
-  over = f'--over shardmap --devices {len(jax.devices())}'
-  commands['hand JAX'] = peer('bench_jax.py', f'{over} {_JAX[name]}')
+  over = f'--devices {len(jax.devices())} --over shard'
+  commands['hand JAX'] = peer('bench_jax.py', f'{over}map {_JAX[name]}')
+  on_cpu = jax.default_backend() == 'cpu'
+  over += 'map' if on_cpu else 'vmap'  # accelerators train clients at once
+  if not on_cpu:
+    commands['hand JAX vmap'] = peer('bench_jax.py', over)
   if name == 'logreg':
     commands['hand JAX gram'] = peer('bench_jax.py', f'{over} --local gram')
-  if importlib.util.find_spec('torch'):
+  if importlib.util.find_spec('torch') and on_cpu:
     torch = f'{_TORCH[name]} --threads 2'
     commands['hand PyTorch'] = peer('bench_torch.py', torch)
   return commands
 
 
-def _run(command):
+def run(command: Sequence[str], **env: str) -> dict[str, Any]:
+  """Run Python with a command; return the JSON that it writes to PEER_OUT.
+
+  Raises RuntimeError if it fails.
+  """
   with tempfile.TemporaryDirectory() as out:
-    env = os.environ | {'PEER_OUT': out}
+    env = os.environ | {'PEER_OUT': out} | env
     python = [sys.executable, *command]
     done = subprocess.run(python, capture_output=True, text=True, env=env)
     if done.returncode:

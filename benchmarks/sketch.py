@@ -4,7 +4,7 @@ All contestants run in one process, in turn. Every sketch draws its matrix, and
 every desketch of an operator draws it again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 import itertools
 import time
@@ -116,10 +116,16 @@ def measure(
   total = len(selected) * len(entries) * (repeats + 1)
   with tqdm.tqdm(total=total) as bar:
     for point in selected:
-      yield _measure_point(point, entries, repeats, bar)
+      yield measure_point(point, entries, repeats, bar)
 
 
-def _measure_point(point, entries, repeats, bar):
+def measure_point(
+  point: Point,
+  entries: Mapping[str, contestants.Contestant],
+  repeats: int,
+  bar: tqdm.tqdm,
+) -> Result:
+  """Measure all entries at one point, in turn."""
   d, b, clients = point
   # Two words of seed: the draws of the libraries have one.
   rng = np.random.default_rng((d, clients))

@@ -89,14 +89,16 @@ def classify(
   x: np.ndarray,
   y: np.ndarray,
   params: Callable[[Any], Any] = lambda drawn: drawn,
+  loss: str = 'cross_entropy',
 ) -> runs.Experiment:
   """Build the classification of samples that clients hold equally many of.
 
-  `params`: from those that `module` draws to those of the first round.
+  `params`: from those that `module` draws to those of the first round. `loss`:
+  'tokens' if `y` has a label for each token.
   """
   parts = zip(np.split(x, c.population), np.split(y, c.population), strict=True)
   split = [{'x': images, 'y': labels} for images, labels in parts]
-  problem = custom.problem(module, split, test=split[0])
+  problem = custom.problem(module, split, test=split[0], loss=loss)
   problem = problem._replace(params=params(problem.params))
   assert problem.partition is not None
   return runs.assemble(c, problem, problem.partition)

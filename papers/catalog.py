@@ -19,6 +19,7 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
+from .compressors import federations, growth, workers
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -134,6 +135,14 @@ _CHEN = _of(
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
+  ('Federated-Clothes', 'Methods that keep nothing on clients, by bytes',
+   'Fashion-MNIST, 500 clients', federations.clothes, 200),
+  ('Federated-Digits', 'Methods that keep nothing on clients, by bytes',
+   'MNIST, 100 clients', federations.digits, 250),
+  ('Workers-Characters', 'Methods of few workers, by bytes',
+   'decoder of tiny Shakespeare, four workers', workers.characters, 350),
+  ('Growth', 'The gap to dense training over sizes, workers, steps and bits',
+   'decoders of tiny Shakespeare', growth.growth, 200),
   ('Trained', 'Compressors on models that are trained to a mark: all tasks',
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',

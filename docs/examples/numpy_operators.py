@@ -137,6 +137,12 @@ def dct_top_k(key, x, k, chunk=64):
   return pack_bits(at, (w - 1).bit_length()), values
 
 
+def dct_blocks(key, x, k, side=64):
+  """Return (places, values) of a vector, whose blocks are of one row."""
+  width = max(n for n in range(1, side + 1) if len(x) % n == 0)
+  return dct_top_k(key, x, min(k, width), width)
+
+
 def deal(key, x):
   """Reorder between two passes of a rotation."""
   d, block = len(x), min(4096, 1 << len(x).bit_length() - 1)
@@ -194,6 +200,6 @@ CODECS = {
 }  # fmt: skip
 for function in (
   base.top_k, base.sign, base.bfloat16, qsgd, shared_sign, quantized_top_k,
-  chunked_top_k, dct_top_k, eden,
+  chunked_top_k, dct_top_k, dct_blocks, eden,
 ):  # fmt: skip
   CODECS[function.__name__] = function

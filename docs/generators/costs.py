@@ -38,6 +38,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
   'fedsketchgate': _COUNT | _STEPS,
   'diffsketch': _COUNT,
   'safl': _LINEAR,
+  'subspace_sketching': _LINEAR,
   'preconditioned_sketching': _LINEAR,
   'sketched_sgd': _COUNT | _K,
   'fetchsgd': _COUNT | _K,

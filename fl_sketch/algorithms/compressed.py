@@ -81,15 +81,14 @@ def demo(
   (\frac1n \sum_i q_i)`. The server sends the signs, packed eight a byte.
 
   Options:
-    codec: C, a contraction, else a ValueError; such as ``codecs.dct_top_k(1)``.
+    codec: C, a contraction, else a ValueError; as ``codecs.dct_blocks(32)``.
     momentum: beta, in (0, 1], else a ValueError.
     signs: False: a step along the mean, which the server sends as d floats.
 
   Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
-  coefficients of the DCT-II of each chunk.
+  coefficients of the DCT-II of each block, with `codecs.dct_blocks`.
 
-  Departures: chunks are of the vector of all parameters, under a transform in
-  one dimension. The mean is over all clients; the authors' code averages a
+  Departures: the mean is over all clients; the authors' code averages a
   coefficient over those that sent it. A zero counts as +1. Gradients enter the
   momentum without the step size; no weight decay.
 

@@ -22,6 +22,7 @@ from fl_sketch.algorithms.preconditioned_sketching import (
   preconditioned_sketching,
 )
 from fl_sketch.algorithms.safl import safl
+from fl_sketch.algorithms.subspace_sketching import subspace_sketching
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
@@ -124,6 +125,7 @@ register(fedsketch.fedsketch_heaprix)
 register(fedsketch.fedsketchgate, equal_weights=True)
 register(fedsketch.diffsketch, hyper=('noise_stddev',))
 register(safl)
+register(subspace_sketching)
 register(preconditioned_sketching)
 register(sketched_sgd, work='gradient')
 register(fetchsgd, work='gradient')

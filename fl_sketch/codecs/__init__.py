@@ -23,6 +23,7 @@ from fl_sketch.codecs.quantized import (
 from fl_sketch.codecs.rotated import eden, lloyd_max
 from fl_sketch.codecs.sparse import (
   chunked_top_k,
+  dct_blocks,
   dct_top_k,
   quantized_top_k,
   rand_k,
@@ -32,8 +33,8 @@ from fl_sketch.utils import fields, registry
 
 __all__ = [
   'make', 'sign', 'eden', 'qsgd', 'bfloat16', 'int8', 'int4', 'top_k',
-  'chunked_top_k', 'dct_top_k', 'quantized_top_k', 'rand_k', 'shared_sign',
-  'identity', 'contract', 'lloyd_max', 'Codec', 'register',
+  'chunked_top_k', 'dct_top_k', 'dct_blocks', 'quantized_top_k', 'rand_k',
+  'shared_sign', 'identity', 'contract', 'lloyd_max', 'Codec', 'register',
   'describe', 'REGISTRY',
 ]  # fmt: skip
 
@@ -41,7 +42,7 @@ REGISTRY = registry.Registry('codec', shared={'contract': False})
 register, describe = REGISTRY.register, REGISTRY.describe
 for _factory in (
   identity, top_k, rand_k, qsgd, sign, quantized_top_k, bfloat16, int8, int4,
-  eden, chunked_top_k, dct_top_k,
+  eden, chunked_top_k, dct_top_k, dct_blocks,
 ):  # fmt: skip
   register(_factory)
 register(shared_sign, hyper=('bound',))

@@ -1,10 +1,12 @@
 """Sparsification: k coordinates of a vector, or of every chunk of it."""
 
 import dataclasses
+import math
 from typing import Annotated
 
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches import hashing
+from fl_sketch.sketches.base import leaf_type
 from fl_sketch.sketches.primitives import product
 from fl_sketch.utils import fields
 import jax
@@ -177,8 +179,8 @@ class dct_top_k(base.SparseCodec):
   The payload is (places of ceil(log2 w) bits, packed into uint8; f32[chunks,
   k]). Raises ValueError if k > chunk.
 
-  Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870), which transforms
-  blocks of 64 x 64 of a matrix in two dimensions.
+  Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870), but for its blocks;
+  see `dct_blocks`.
   """
 
   chunk: fields.Count = 64
@@ -196,6 +198,74 @@ class dct_top_k(base.SparseCodec):
     places, values = payload
     rows = _scattered(values, places, self.chunk, d)
     return product(rows, _cosines(rows.shape[1])).ravel()[:d]
+
+
+@dataclasses.dataclass(frozen=True)
+class dct_blocks(base.Codec):
+  r"""Send the k largest coefficients of each block's cosine transform.
+
+  Of each array by itself, a matrix with the array's last axis, blocks whose
+  sides are the largest divisors of its sides up to `side`; a vector is one row.
+  :math:`C_h B C_w^T` of a block B, with the orthonormal DCT-II as C, keeps its
+  k largest entries, or all that it has.
+
+  Guarantee: delta = k / n, n the numbers of the largest block.
+
+  The payload has for each array (places of ceil(log2 n) bits, packed into
+  uint8; f32[blocks, k]), n that of its blocks. Raises ValueError if k > side^2.
+
+  Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870), the authors' code.
+  """
+
+  k: fields.Count
+  side: fields.Count = 64
+
+  def __post_init__(self):
+    super().__post_init__()
+    base.check_fits(self.k, self.side**2, of='side^2')
+
+  @property
+  def contraction(self):
+    def delta(like):
+      shapes = [np.shape(x) for x in jax.tree.leaves(like)]
+      if isinstance(like, int):
+        shapes = [(like,)]
+      blocks = (math.prod(self._grid(shape)[1::2]) for shape in shapes)
+      return min(1.0, self.k / max(blocks))
+
+    return delta
+
+  def encode(self, key, tree):
+    return jax.tree.map(lambda x: self._encode_array(jnp.asarray(x)), tree)
+
+  def decode(self, key, payload, like):
+    decode = lambda x, sent: self._decode_array(leaf_type(x), sent)
+    return jax.tree.map(decode, like, payload)
+
+  def _grid(self, shape) -> tuple[int, int, int, int]:
+    """Return (rows of blocks, height, columns of blocks, width)."""
+    columns = shape[-1] if shape else 1
+    rows = math.prod(shape[:-1])
+    sizes = range(1, self.side + 1)
+    height, width = (
+      max(n for n in sizes if x % n == 0) for x in (rows, columns)
+    )
+    return rows // height, height, columns // width, width
+
+  def _encode_array(self, x):
+    grid = self._grid(x.shape)
+    _, h, _, w = grid
+    blocks = x.astype(jnp.float32).reshape(grid).swapaxes(1, 2)
+    coefficients = product(_cosines(h), product(blocks, _cosines(w).T))
+    return _sent(coefficients.reshape(-1, h * w), min(self.k, h * w))
+
+  def _decode_array(self, like, payload):
+    grid, (places, values) = self._grid(like.shape), payload
+    across, h, along, w = grid
+    rows = _scattered(values, places, h * w, h * w)
+    blocks = rows.reshape(across, along, h, w)
+    x = product(_cosines(h).T, product(blocks, _cosines(w))).swapaxes(1, 2)
+    return x.reshape(like.shape).astype(like.dtype)
 
 
 def _rows(x, chunk):

@@ -131,6 +131,8 @@ class Algorithm(NamedTuple):
     update_template: params -> a tree with the shapes of what local work
       returns; None: those of params.
     due: as of `chain.Link`.
+    epoch: of how many rounds a client that was away needs the last broadcast
+      alone.
   """
 
   local: Work
@@ -144,6 +146,7 @@ class Algorithm(NamedTuple):
   full_participation: int = False
   update_template: Callable[[Params], Tree] | None = None
   due: Callable[[Tree], dict[str, jax.Array]] | None = None
+  epoch: int = 1
 
 
 def federated(

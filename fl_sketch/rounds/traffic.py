@@ -23,24 +23,30 @@ class Ledger:
   :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense} + \mathrm{state})`,
   and at least the broadcast of this round. The state is what a client needs to
   redo later server steps, such as moments; it counts only if a broadcast is
-  smaller than the parameters. Seeds, initial parameters and state of links
-  before the broadcast are free. Stragglers and dropouts receive as much; a
-  straggler also sends its payload.
+  smaller than the parameters. Of an epoch of several rounds (`Algorithm.epoch`)
+  only the last broadcast is missed. Seeds, initial parameters and state of
+  links before the broadcast are free. Stragglers and dropouts receive as much;
+  a straggler also sends its payload.
   """
 
   dense: int  # bytes of the parameters
   heard: np.ndarray  # int64[population], broadcast_total at its last round
-  broadcast_total: int = 0  # bytes of all broadcasts so far
+  broadcast_total: int = 0  # bytes of all broadcasts so far, one an epoch
   uplink_total: int = 0  # bytes that all clients sent so far
   downlink_total: int = 0  # bytes that all clients received so far
   state: int = 0  # bytes of what a client replicates beside the parameters
+  epoch: int = 1  # rounds
+  rounds: int = 0  # so far
   # For each metric of `LEFT_OUT`: [clients dropped, rounds with such clients].
   left_out: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
   @classmethod
-  def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
+  def empty(
+    cls, population: int, dense: int, state: int = 0, epoch: int = 1
+  ) -> 'Ledger':
     """Return the ledger before the first round."""
-    return cls(dense, np.zeros(population, np.int64), state=state)
+    heard = np.zeros(population, np.int64)
+    return cls(dense, heard, state=state, epoch=epoch)
 
   def charge(
     self, ids: np.ndarray, weight: np.ndarray, up: int, down: int,
@@ -65,8 +71,10 @@ class Ledger:
     selected = outcome != fates.NOT_SELECTED
     receivers = ids[selected]
     participated = outcome[selected] == fates.PARTICIPATED
-    self.broadcast_total += int(down)
-    missed = self.broadcast_total - self.heard[receivers]
+    missed = self.broadcast_total + int(down) - self.heard[receivers]
+    self.rounds += 1
+    if self.rounds % self.epoch == 0:
+      self.broadcast_total += int(down)
     whole = self.dense + (self.state if down < self.dense else 0)
     received = np.minimum(missed, max(whole, int(down)))
     self.heard[receivers] = self.broadcast_total
@@ -89,8 +97,9 @@ class Ledger:
 
   def totals(self) -> dict[str, int | dict[str, list[int]]]:
     """Return the Python numbers for a checkpoint; `heard` is an array."""
-    totals = 'broadcast_total', 'uplink_total', 'downlink_total', 'left_out'
-    return {name: getattr(self, name) for name in totals}
+    totals = 'broadcast_total', 'uplink_total', 'downlink_total'
+    names = *totals, 'left_out', 'rounds'
+    return {name: getattr(self, name) for name in names}
 
 
 def sentence_of(left_out: Mapping[str, Sequence[int]], rounds: int) -> str:

@@ -99,10 +99,10 @@ def evaluator(
 
 def empty_ledger(exp: Experiment) -> traffic.Ledger:
   """Return the ledger of bytes before the first round."""
-  init = lambda params: exp.make(exp.hyper).server.init(params)
-  state = comms.nbytes(jax.eval_shape(init, exp.params))
-  dense = comms.nbytes(exp.params)
-  return traffic.Ledger.empty(exp.config.population, dense, state)
+  algorithm = exp.make(exp.hyper)
+  state = comms.nbytes(jax.eval_shape(algorithm.server.init, exp.params))
+  dense, population = comms.nbytes(exp.params), exp.config.population
+  return traffic.Ledger.empty(population, dense, state, algorithm.epoch)
 
 
 def on_host(metrics: Tree, points: int, count: int) -> list[list[Row]]:

@@ -18,6 +18,10 @@ INTRODUCTION = (
   'says on which side of the bound their interval lies. Proofs and exact '
   'counts are listed apart.'
 )
+_GROUPS = (
+  "Claims of the papers' studies", "Claims of this project's own studies",
+  'Counter-claims, which say that a paper is wrong', 'Proofs and exact counts',
+)  # fmt: skip
 _SIGNS = {'<=': '≤', '>=': '≥'}
 
 
@@ -60,12 +64,27 @@ def write(
 
 
 def totals(page: Iterable[results.Result]) -> str:
-  """Counts the verdicts of the papers' studies, and of this project's own."""
-  groups = {"the papers' studies": [], "this project's own studies": []}
+  """Counts the verdicts: of the papers' studies, of this project's own, others.
+
+  Counter-claims, and what no randomness can change, are counted apart.
+  """
+  groups: dict[str, list[str]] = {name: [] for name in _GROUPS}
+  tested = []
   for result in page:
-    groups[[*groups]['arXiv:' not in result['source']]].append(result)
-  counts = {name: summary(part) or 'none' for name, part in groups.items()}
-  return ' '.join(f'Claims of {name}: {n}.' for name, n in counts.items())
+    own = 'arXiv:' not in result['source']
+    for claim in result['claims']:
+      is_counter = claim['text'].startswith('counter-claim')
+      group = 3 if claim['exact'] else 2 if is_counter else own
+      groups[_GROUPS[group]].append(claim['verdict'])
+      if claim['measured'] is not None and not claim['exact']:
+        tested.append(claim['p'])
+  counts = [f'{k}: {verdicts.summary(v) or "none"}.' for k, v in groups.items()]
+  decided = verdicts.decided_by_holm(tested)
+  return (
+    f'{" ".join(counts)} The procedure of Holm, under which no verdict of this '
+    f'page is wrong but with a chance of 5 %, decides {decided} of the '
+    f'{len(tested)} claims that are tested.'
+  )
 
 
 def summary(page: Iterable[results.Result]) -> str:

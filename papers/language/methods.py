@@ -1,7 +1,7 @@
 """The methods that are compared on models of language."""
 
 from ..chen.studies import settings
-from ..trained import methods
+from ..compressors import methods
 from .tuning import Fields, Method, Task
 
 _SHARE = 0.01  # of the bytes of the model, up

@@ -5,11 +5,11 @@ import math
 from typing import NamedTuple
 
 from ..chen.studies import settings
+from ..compressors.methods import floats, one_bit, two_bits
 from .tasks import Fields, Task
 
 _FLOAT = 4  # bytes
 _FALLING = {'kind': 'cosine', 'final': 0.05}
-_EDEN = {'codec': {'kind': 'eden', 'rotate': False}}
 _BACK = {'downlink_codec': {'kind': 'eden'}}
 TWO_BITS = 1 / 16  # of a float
 
@@ -61,18 +61,6 @@ def _central(kind: str, **options) -> Callable[..., Fields]:
   return lambda *_, **choice: {
     'algorithm': 'fedavg', 'local_optimizer': local | choice,
   }  # fmt: skip
-
-
-def floats(dimension: int, share: float) -> int:
-  """The number of floats at a share of the bytes of a dense update."""
-  return max(25, int(share * dimension))
-
-
-def one_bit(dimension: int, share: float, spent: float = 0.0) -> Fields:
-  """A table whose signs and one scale fill what is left of the bytes."""
-  left = _FLOAT * (int(share * dimension) - 1) - spent
-  size = min(dimension, max(8, 8 * int(left)))
-  return {'sketch': {'kind': 'block_srht', 'size': size}, **_EDEN}
 
 
 def _preconditioned(task, share, momentum):
@@ -148,15 +136,6 @@ def _few_bits(task, share):
   codec = {'kind': 'eden', 'bits': 2}
   identity = {'sketch': {'kind': 'identity'}}
   return identity | {'codec': codec, 'downlink_codec': codec}
-
-
-def two_bits(dimension: int, share: float) -> Fields:
-  """SparseLoCo's codec: the largest of chunks, in two bits each."""
-  # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
-  chunk = min(4096, dimension)
-  bits = 32 * share * dimension / -(-dimension // chunk)
-  k = max(1, int((bits - 64) / 14))
-  return {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk}
 
 
 def _sparse_loco(task, share, decay):

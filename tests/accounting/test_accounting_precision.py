@@ -67,6 +67,7 @@ def test_poisson_samples_are_those_of_an_inversion_in_40_digits(parts, delta):
   within(accounting.compose(parts), delta, exact, 2e-3)
 
 
+@pytest.mark.nightly
 def test_rare_samples_have_an_epsilon():
   """Catches a window that the wall of the moments makes too long."""
   steps, q = 10**4, 1e-4

@@ -180,9 +180,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.representatives(
-  'one_absent: heaprix k=d', 'full_participation: gate is scaffold'
-)
+@pytest.mark.representatives('full_participation: gate is scaffold')
 @pytest.mark.parametrize(('variant', 'want', 'cohort_of'), ROWS)
 def test_a_special_case_is_the_other_algorithm(variant, want, cohort_of):
   play = lambda make: cases.play(make, 1, cohort_of=cohort_of)[0].params

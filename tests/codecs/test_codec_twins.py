@@ -1,8 +1,10 @@
 """Codecs against NumPy twins: payload by payload, bit by bit."""
 
+import itertools
+
 import codec_cases
 from codec_cases import CODECS, VECTORS, D
-from fl_sketch import sketches
+from fl_sketch import codecs, sketches
 import jax
 import numpy as np
 import numpy_client
@@ -143,20 +145,37 @@ def chunked_twin(name, x):
 
 def cosines_twin(name, x):
   places, sent, out = [], [], []
-  for start in range(0, D, 8):
-    row = np.zeros(8)
-    row[: D - start] = x[start : start + 8]
+  chunk = 19 if name == 'blocks' else 8  # 57 = 3 * 19
+  for start in range(0, D, chunk):
+    row = np.zeros(chunk)
+    row[: D - start] = x[start : start + chunk]
     values, support = largest(fft.dct(row, norm='ortho'), 2)
-    kept = np.zeros(8)
+    kept = np.zeros(chunk)
     kept[support] = values
     places += list(support)
     sent.append(values)
     out.append(fft.idct(kept, norm='ortho'))
-  return (bits_of(places, 3), sent), np.concatenate(out)[:D]
+  packed = bits_of(places, (chunk - 1).bit_length())
+  return (packed, sent), np.concatenate(out)[:D]
+
+
+def test_blocks_of_matrices_keep_their_largest_cosines():
+  """Catches blocks that are cut or put back elsewhere, or turned."""
+  x = np.random.default_rng(3).standard_normal((2, 5, 6)).astype(np.float32)
+  codec = codecs.dct_blocks(3, side=5)  # blocks of 5 by 3 of 10 by 6
+  out = codec.decode(KEY, codec.encode(KEY, x), x)
+  wanted = np.zeros((10, 6))
+  for i, j in itertools.product((0, 5), (0, 3)):
+    block = fft.dctn(x.reshape(10, 6)[i : i + 5, j : j + 3], norm='ortho')
+    least = np.sort(np.abs(block).ravel())[-3]
+    kept = np.where(np.abs(block) >= least, block, 0)
+    wanted[i : i + 5, j : j + 3] = fft.idctn(kept, norm='ortho')
+  np.testing.assert_allclose(out.reshape(10, 6), wanted, atol=1e-5)
 
 
 TWINS = {
-  'chunked_top_k': chunked_twin, 'dct_top_k': cosines_twin, 'eden': eden_twin,
+  'chunked_top_k': chunked_twin, 'dct_top_k': cosines_twin,
+  'dct_blocks': cosines_twin, 'eden': eden_twin,
   'bfloat16': bfloat16_twin, 'int4': scaled_twin, 'int8': scaled_twin,
   'top_k': top_k_twin, 'sign': sign_twin, 'qsgd': qsgd_twin,
   'quantized_top_k': quantized_twin,

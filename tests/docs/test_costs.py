@@ -34,6 +34,7 @@ EXPECTED = {
   'fedsketchgate': ([TABLE], [TABLE], D, 0, 0, TABLE, ['round']),
   'diffsketch': ([TABLE], [TABLE], 0, 0, 0, None, ['round']),
   'safl': ([B], [B], 0, 2 * D, 0, None, ['round']),
+  'subspace_sketching': ([B], [B], 0, B, 3 * B, None, ['run']),
   # The model is one vector, whose factor is one number.
   'preconditioned_sketching': ([B + 1, B],) * 2 + (0, D, 0, None, ['round']),
   'sketched_sgd': ([TABLE + PK], [VALUES], D, 0, 0, D, ['round']),

@@ -149,7 +149,9 @@ def test_an_error_in_a_file_of_ones_own_is_a_line_with_its_place(
 @pytest.mark.parametrize(('program', 'name', 'flags'), [
   pytest.param('train', QUICK, ['--config.rounds=2'],
     marks=pytest.mark.nightly),
-  ('sweep', QUICK, ['--config.rounds=2', '--config.sweep.seed=(0, 1)']),
+  pytest.param('sweep', QUICK,
+    ['--config.rounds=2', '--config.sweep.seed=(0, 1)'],
+    marks=pytest.mark.nightly),
   ('reproduce', 'S2-Tab1:quick', []),
 ])  # fmt: skip
 def test_quiet_leaves_the_last_line(

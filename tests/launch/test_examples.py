@@ -128,6 +128,7 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   harness.finish((harness.start(command, log, tmp_path, site), log))
 
 
+@pytest.mark.nightly
 def test_one_chain_trains_alike_in_three_loops():
   """Catches a hash that differs on workers, and a mean of wrong numbers."""
   three = runpy.run_path(str(EXAMPLES / 'three_loops.py'))

@@ -187,7 +187,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
-@pytest.mark.representatives('dp_normfedavg', 'iterative_sketching', 'safl')
+@pytest.mark.representatives('safl')
 @pytest.mark.parametrize('name', CONFIGS)
 def test_private_configs_are_shown(name):
   """Catches a clean config refused by its check."""

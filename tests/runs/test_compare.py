@@ -15,6 +15,7 @@ FIELDS = {'rounds': 6, 'eval_every': 1, 'sketch': 'srht(size=2)'}
 QUIET = FIELDS | {'progress': False}
 
 
+@pytest.mark.nightly
 def test_a_call_is_the_run_of_its_config(tmp_path):
   """Catches a field that is lost, and a stop that forgets what it trained."""
   problem = custom.problem(*OWN)

@@ -52,7 +52,7 @@ TWINS = {
 }
 
 
-@pytest.mark.representatives('median', 'cyclic 2', 'srft', 'blocks')
+@pytest.mark.representatives('cyclic 2', 'blocks')
 @pytest.mark.parametrize('name', TWINS)
 def test_other_sizes_are_their_twins(name):
   """Short blocks, padding, odd lengths, and more signs than a word has.

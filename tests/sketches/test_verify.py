@@ -56,6 +56,7 @@ def test_true_properties_hold(name):
   assert ('desketch is adjoint' in rows) is (name != 'median')
 
 
+@pytest.mark.nightly
 def test_a_false_property_fails_its_row():
   """Catches a verdict that nothing fails."""
   gaussian, stating = OPERATORS['gaussian'], operators.stating

@@ -162,6 +162,10 @@ ALGORITHMS = {
     schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1)),
   'safl_client_momentum': case('safl', 16, sketch=CYCLIC,
     client_momentum=0.5),
+  'subspace': case('subspace_sketching', 16, sketch=CYCLIC, hash_rounds=2),
+  'subspace_onebit': case('subspace_sketching', 1 + 4, 2 + 4, sketch=BLOCKS,
+    hash_rounds=3, codec=codecs.eden(),
+    downlink_codec=codecs.eden(2, rotate=False)),
   # In rounds 0 and 3 also means of four rows, two columns and a vector.
   'preconditioned': case('preconditioned_sketching', 16, sketch=CYCLIC,
     every=3),

@@ -80,10 +80,13 @@ def law(names: Iterable[str], *, fast: Collection[str], field='case', smoke=()):
   return laws.law(names, fast, field, value, long=LONG, smoke=smoke)
 
 
-# Those of `ONE_EACH` whose programs are compiled slowly.
+# Those of `ONE_EACH` whose programs are compiled slowly, and baselines.
 NIGHTLY = {
   'decentralised_tree', 'dp_fedavg_masked', 'dp_normfedavg', 'ferret',
-  'fedsketchgate_heaprix', 'heaprix_exact',
+  'fedsketchgate_heaprix', 'heaprix_exact', 'decentralised_gossip',
+  'cocktail_sgd', 'sketched_sgd', 'onebit_adam', 'fedcomgate', 'decomfl',
+  'diffsketch', 'feddyn', 'flora', 'cd_adam', 'fedprox', 'fednova', 'ef21',
+  'fedavg_adamw_kept', 'demo', 'power_sgd', 'fedex', 'fedkseed',
 }  # fmt: skip
 # A law of each algorithm, at the cost of one program that its laws share.
 each_case = law(ALGORITHMS, fast={*ONE_EACH} - NIGHTLY, smoke=STRUCTURES)

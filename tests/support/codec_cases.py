@@ -85,6 +85,7 @@ CODECS = {
   'chunked_4_bits': Facts(codecs.chunked_top_k(5, bits=4), 4 + 3 + 8 * 4, None,
     5 / D * cells(5, 8)),
   'cosines': Facts(codecs.dct_top_k(2, 8), 6 + 8 * 2 * 4, None, 2 / 8),
+  'blocks': Facts(codecs.dct_blocks(2, 32), 4 + 3 * 2 * 4, None, 2 / 19),
   'bfloat16': Facts(codecs.bfloat16(), 57 * 2, UPPER, 1 - UPPER, True),
   'int8': Facts(codecs.int8(), 57 + 4, BYTE, 1 - BYTE, True),
   'int4_blocks': Facts(codecs.int4(8), 29 + 8 * 4, NIBBLES, 1 - NIBBLES, True),

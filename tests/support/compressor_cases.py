@@ -14,7 +14,8 @@ CODECS = {
   'identity': '', 'top_k': 'k=0.1', 'rand_k': 'k=0.1', 'qsgd': 'levels=2',
   'sign': '', 'quantized_top_k': 'k=24, bits=4, bucket=8', 'bfloat16': '',
   'int8': '', 'int4': '', 'eden': 'bits=2', 'chunked_top_k': 'k=2, chunk=16',
-  'dct_top_k': 'k=2, chunk=16', 'shared_sign': 'bound=2.0',
+  'dct_top_k': 'k=2, chunk=16', 'dct_blocks': 'k=2, side=8',
+  'shared_sign': 'bound=2.0',
 }  # fmt: skip
 _LAYERS = "factory='block_cyclic', size=0.3"
 SKETCHES = {'count_sketch': 'rows=3, cols=0.1', 'layerwise': _LAYERS} | {

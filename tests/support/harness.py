@@ -102,6 +102,8 @@ def new_flags():
     with flagsaver.flagsaver():  # of absl's own; deletes those of the program
       yield
   finally:
+    # The only program that is imported: its flags are gone.
+    sys.modules.pop('benchmarks.__main__', None)
     for module, flag in programs:
       flags.DEFINE_flag(flag, module_name=module)
 

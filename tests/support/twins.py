@@ -20,7 +20,8 @@ import twins_sketched
 
 
 def _run(name, twin, hp, theta0, cohorts, run_key, *, population=8, **options):
-  optimizer = 'adam' if name == 'safl' else 'sgd'
+  on_tables = 'safl', 'subspace_sketching'
+  optimizer = 'adam' if name in on_tables else 'sgd'
   optimizer = options.pop('server_optimizer', optimizer)
   clip_norm = getattr(hp, 'clip_norm', None)
   noise = getattr(hp, 'noise_multiplier', None)

@@ -40,6 +40,22 @@ def safl(
 iterative_sketching = fedsketch_privix = safl  # SGD on the server, by default
 
 
+def subspace_sketching(
+  hp, theta, rounds, *, sketch, hash_rounds, codec=None, downlink_codec=None
+):  # fmt: skip
+  for this in rounds:
+    key = base.hash_key(this, hash_rounds)
+    if this.index % hash_rounds == 0:
+      start, z = theta, zero_table(sketch, theta)
+      server = reference.Server(hp.server.name, z.size)
+    sent = [moved(hp, theta, client) for client in this.clients]
+    mean = PLAIN.sketched(sketch, key, this, sent, theta, codec)
+    z = z - server.step(mean.ravel(), hp.server_lr).reshape(z.shape)
+    told = base.told(downlink_codec, this, z)
+    theta = start + desketch(sketch, key, told, theta)
+  return theta
+
+
 def _averages(beta):
   """Averages of what each client sends over the rounds in which it does."""
   kept = {}

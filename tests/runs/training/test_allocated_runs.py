@@ -54,6 +54,7 @@ def test_every_client_has_one_secret_round_of_an_epoch(exp):
     exp.sample(0)
 
 
+@pytest.mark.nightly
 def test_the_account_is_that_of_epochs(exp):
   """Catches a run that is accounted as Poisson's, or as whole epochs."""
   assert exp.guarantee.mechanism == allocated(5)

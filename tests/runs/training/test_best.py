@@ -88,6 +88,7 @@ def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
   assert kills > 60
 
 
+@pytest.mark.nightly
 def test_the_best_is_that_of_the_metrics(tmp_path):
   """Catches parameters of another round than the value's, and of the last."""
   # The accuracy goes up and down.

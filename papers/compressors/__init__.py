@@ -1,0 +1,1 @@
+"""Compares compressors by bytes: federations without state, and few workers."""
