@@ -1,13 +1,14 @@
 """Compare a method of your own with the stored ones, by their protocol.
 
   fl-sketch compare FILE.py --task=clothes [--repetitions=3] [--data_dir=DIR]
-  fl-sketch compare 'block_srht(size=617)' --task=clothes
+  fl-sketch compare 'block_srht(size=617)' --task=characters
+  fl-sketch compare 'EDEN, 0.01' --task=digits
 
 FILE.py has a function fields(dimension), which returns fields of a config, and
-may register an algorithm, sketch or codec; the text is a sketch or a codec. In
-each repetition its rate is tuned on a seed apart, and it runs on a reported
-seed. The workdir gets its page: its row in the stored table, intervals and
-verdicts. Started again it resumes.
+may register an algorithm, sketch or codec; a text is a sketch, a codec or the
+name of a stored row, which is made again. In each repetition its rate is tuned
+on a seed apart, and it runs on a reported seed. The workdir gets its page: its
+row in the stored table, intervals and verdicts. Started again it resumes.
 """
 
 import functools
@@ -26,7 +27,7 @@ workspace = neighbour('papers.common.workspace')
 
 define_folders('runs/compare')
 _FLAGS = define(
-  task=('clothes', 'Task, of docs/results/Federated-*.md.', [*own.TASKS]),
+  task=('clothes', 'Task, of a stored table.', [*own.BENCHMARKS]),
   repetitions=(3, 'Repetitions, at most those of the stored table.'),
   quick=(False, 'Rehearse on small data, without verdicts.'),
   quiet=QUIET,
@@ -37,9 +38,9 @@ def main(argv):
   """Tune, run and judge one method."""
   begin(argv[:1] + argv[2:])
   if len(argv) < 2:
-    sys.exit('Name a file that ends in .py, or a sketch or codec.')
+    sys.exit('Name a file that ends in .py, a sketch, a codec or a stored row.')
   try:
-    own.load(argv[1])
+    own.load(argv[1], own.BENCHMARKS[_FLAGS.task])
   except SLIPS as e:
     sys.exit(slip(e, argv[1]))
   devices.start(cpu_devices=devices.cores())

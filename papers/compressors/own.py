@@ -1,9 +1,9 @@
 """A method of your own beside the stored ones, by the same protocol."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import hashlib
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_sketch import codecs, runs, sketches
 from fl_sketch.rounds import comms, mesh
@@ -15,51 +15,93 @@ import numpy as np
 
 from ..chen.studies.settings import ADAM
 from ..common import results, study as studies, verdicts
-from ..common.workspace import Workspace
-from . import study
+from ..common.workspace import Fields, Workspace
+from . import federations, study, tasks, workers
 from .methods import Method
-from .tasks import TASKS, Task
+from .tasks import Task
 
-_RATES = (0.003, 0.01, 0.03)  # of the server
-_OWN = 'own'
+OWN = 'own'
 
 
-def load(text: str) -> tuple[Method, tuple[float, ...]]:
-  """Make a method, and its first rates, of a compressor or a Python file.
+class Benchmark(NamedTuple):
+  """A study whose stored table a method enters."""
 
-  SAFL sends tables of a sketch; the updates of clients go through a codec. Both
-  have Adam on the server. A file may register parts of its own; its function
-  `fields` returns fields of a config from the number of parameters. It may name
-  the rate that is tuned, TUNED, and the RATES that are tried first.
+  study: str
+  task: Callable[[Workspace], Task]
+  methods: Mapping[str, Method]
+  sending: Callable[[Fields], Method]  # from what is sent
+
+
+def _adaptive(sent: Fields) -> Method:
+  return Method(lambda *_: ADAM | sent, OWN)
+
+
+def _muloco(sent: Fields) -> Method:
+  fields = workers.muloco(lambda *_: sent)
+  return Method(fields, OWN, rates='muon', tuned='client_lr')
+
+
+BENCHMARKS = {
+  'clothes': Benchmark(
+    'Federated-Clothes', tasks.clothes, federations.METHODS, _adaptive
+  ),
+  'digits': Benchmark(
+    'Federated-Digits', tasks.digits, federations.METHODS, _adaptive
+  ),
+  'characters': Benchmark(
+    'Workers-Characters', tasks.characters, workers.METHODS, _muloco
+  ),
+}
+
+
+def load(text: str, of: Benchmark) -> tuple[Method, float, Sequence[float]]:
+  """Make a method of a stored row's name, a compressor or a Python file.
+
+  Returns it with its share of a dense update's bytes, and the rates that its
+  file names. SAFL sends tables of a sketch, and updates go through a codec: in
+  federations with Adam on the server, between workers in MuLoCo. A file may
+  register parts of its own; its function `fields` returns fields of a config
+  from the number of parameters. It may name the rate that is tuned, TUNED, and
+  the RATES that are tried first.
 
   Raises ValueError if the text names nothing, or the file lacks `fields`.
 
-  >>> method, rates = load('eden(bits=2)')
-  >>> method.fields(None, 1.0)['algorithm'], rates
-  ('fedcom', (0.003, 0.01, 0.03))
+  >>> method, share, _ = load('eden(bits=2)', BENCHMARKS['clothes'])
+  >>> method.fields(None, share)['algorithm'], method.rates
+  ('fedcom', 'adaptive')
   """
+  rows = {
+    study.title((n, x)): (m, x, ())
+    for n, m in of.methods.items()
+    for x in m.shares
+  }
+  if text in rows:
+    return rows[text]
   if text.endswith('.py'):
-    module, named = plugins.load(text), str(pathlib.Path(text).resolve())
-    if not callable(getattr(module, 'fields', None)):
-      raise ValueError(f'{text} has no function fields(dimension).')
-    own = {'plugins': (named,)}
-    fields = lambda task, _: module.fields(task.dimension) | own
-    tuned = getattr(module, 'TUNED', 'server_lr')
-    rates = tuple(getattr(module, 'RATES', _RATES))
-    return Method(fields, _OWN, rates=_OWN, tuned=tuned), rates
+    return _of_file(text, of)
   kind = text.partition('(')[0]
   if kind in sketches.names():
-    sent = {'algorithm': 'safl', 'sketch': text}
-  elif kind in codecs.REGISTRY.names():
-    sent = {'algorithm': 'fedcom', 'codec': text}
-  else:
-    known = ', '.join([*sketches.names(), *codecs.REGISTRY.names()])
-    raise ValueError(f'{text!r} is neither FILE.py nor one of {known}.')
-  return Method(lambda *_: ADAM | sent, _OWN, rates=_OWN), _RATES
+    return of.sending({'algorithm': 'safl', 'sketch': text}), 1.0, ()
+  if kind in codecs.REGISTRY.names():
+    return of.sending({'algorithm': 'fedcom', 'codec': text}), 1.0, ()
+  known = ', '.join([*sketches.names(), *codecs.REGISTRY.names()])
+  raise ValueError(
+    f'{text!r} is neither FILE.py, nor a row of {of.study}, nor one of {known}.'
+  )
 
 
-def _name_of(task: str) -> str:
-  return f'Federated-{task.capitalize()}'
+def _of_file(text: str, of: Benchmark) -> tuple[Method, float, Sequence[float]]:
+  module, named = plugins.load(text), str(pathlib.Path(text).resolve())
+  if not callable(getattr(module, 'fields', None)):
+    raise ValueError(f'{text} has no function fields(dimension).')
+  plain = of.sending({})
+  made = plain._replace(
+    fields=lambda task, _: (
+      module.fields(task.dimension) | {'plugins': (named,)}
+    ),
+    tuned=getattr(module, 'TUNED', plain.tuned),
+  )
+  return made, 1.0, getattr(module, 'RATES', ())
 
 
 def report(
@@ -71,17 +113,20 @@ def report(
   dense method, and above those of stored methods with at most 1.1 times its
   bytes, paired by seed.
   """
-  (method, rates), task = load(text), TASKS[name](ws)
-  check_bill(runs.build(task.fields | method.fields(task, 1.0), ws.data_dir))
-  r = study.registered(ws, _name_of(name)) | {_OWN: rates}
+  of = BENCHMARKS[name]
+  (method, share, rates), task = load(text, of), of.task(ws)
+  check_bill(runs.build(task.fields | method.fields(task, share), ws.data_dir))
+  r = study.registered(ws, of.study)
+  if rates:
+    r[method.rates] = list(rates)
   r['repetitions'] = min(repetitions, r['repetitions'])
   # Another version of a file must not go on with the runs of an older one.
   code = pathlib.Path(text).read_bytes() if text.endswith('.py') else b''
   version = hashlib.sha256(code).hexdigest()[:8]
-  made = study.play(ws, task, r, method, f'own/{text}-{version}', 1.0)
+  made = study.play(ws, task, r, method, f'own/{text}-{version}', share)
   share = float(f'{made.up / task.dense_bytes:.2g}')
   table, seeds = study.table(task, {(text, share): made}), made._asdict()
-  stored = results.read(results.STORED, _name_of(name))
+  stored = results.read(results.STORED, of.study)
   if stored is None or ws.scale == 'quick':
     return studies.Report([], {text: seeds}, [table])
   beside = stored['tables'][0]['rows']
@@ -133,7 +178,7 @@ def _claims(
   most = 1.1 * made.total
   rivals = {
     name: above(x) for name, x in theirs.items()
-    if stored[name]['up'] + stored[name]['down'] <= most
+    if stored[name]['up'] + stored[name]['down'] <= most and name != text
   }  # fmt: skip
   what = f'error of {text} above that of'
   of_dense = f'{what} the best dense method, per cent'

@@ -48,19 +48,25 @@ def rows(ws: Workspace, methods: Mapping[str, Method]) -> list[Row]:
 
 
 def report(
-  ws: Workspace, name: str, task: Task, methods: Mapping[str, Method]
-) -> tuple['Compared', study.Report]:
-  """Run all methods; return what claims compare, and the rest of the report."""
+  ws: Workspace,
+  name: str,
+  task: Task,
+  methods: Mapping[str, Method],
+  claims: Callable[['Compared'], Mapping[str, Any]],
+  note: str,
+) -> study.Report:
+  """Run all methods, and decide the claims of the registration."""
   r, found = registered(ws, name), {}
   for row in rows(ws, methods):
     found[row] = play(ws, task, r, methods[row[0]], *row)
+  compared = Compared(task, found, methods)
   mark = f'The mark is {task.mark:g} ({task.source}).'
-  return Compared(task, found, methods), study.Report(
-    [],
+  return study.Report(
+    registration.claims(r, claims(compared)),
     {title(row): x._asdict() for row, x in found.items()},
-    [table(task, found)],
+    [table(task, found), _by_error(compared)],
     [study.Picture(_FRONTIERS, [_panel(task, found, *way) for way in _WAYS])],
-    [mark, _PROTOCOL, *(_frontier(task, found, *way) for way in _WAYS)],
+    [mark, _PROTOCOL, *(_frontier(task, found, *way) for way in _WAYS), note],
   )
 
 
@@ -179,6 +185,31 @@ def table(task: Task, found: Records) -> study.Table:
   )
   ordered = dict(sorted(found.items(), key=lambda x: x[1].total))
   return comparison.table(caption, ordered, columns)
+
+
+def _by_error(compared: Compared) -> study.Table:
+  """A row a method and share, by error, and what makes it again."""
+  task = compared.task
+  columns = {
+    'method': lambda row, _: title(row),
+    'error': comparison.shown(task.digits, lambda error: error),
+    'above dense, %': lambda row, _: _ends(compared.above_dense(row)),
+    'command': lambda row, _: (
+      f"fl-sketch compare '{title(row)}' --task={task.name}"
+    ),
+  }
+  caption = (
+    'By the error (of accuracies 100 - test accuracy): its mean over '
+    'repetitions ± standard errors, how far it is above that of the best dense '
+    'method with its interval of 95 %, and what makes the row again.'
+  )
+  ordered = sorted(compared.errors.items(), key=lambda x: x[1].mean())
+  return comparison.table(caption, dict(ordered), columns)
+
+
+def _ends(values: Any) -> str:
+  mean, low, high = map(float, metrics.interval(values))
+  return f'{mean:.1f} [{low:.1f}, {high:.1f}]'
 
 
 def _panel(

@@ -5,12 +5,12 @@ import functools
 from typing import Any
 
 from ..chen.studies.settings import ADAM
-from ..common import comparison, registration, study as studies
+from ..common import comparison, study as studies
 from ..common.workspace import Fields, Workspace
-from . import study
+from . import study, tasks
 from .methods import Method, one_bit, two_bits
 from .study import Row
-from .tasks import WORKERS, Task
+from .tasks import Task
 
 Build = Callable[[Task, float], Fields]
 LOCAL_STEPS = 20
@@ -134,9 +134,6 @@ METHODS: dict[str, Method] = {
   'AdamW': Method(central('adamw'), 'dense', _WHOLE, 'adamw', 'client_lr'),
   'MuLoCo': _OF_MUON(muloco(dense), 'dense', _WHOLE),
   RARE: _OF_MUON(muloco(dense, 200), 'dense', _WHOLE),
-  'MuLoCo, bfloat16 both ways': _OF_MUON(
-    muloco(in_bits({'kind': 'bfloat16'})), 'quantised', (0.5,)
-  ),
   TWO_BITS: _OF_MUON(
     muloco(in_bits({'kind': 'eden', 'bits': 2})), 'quantised', _16TH
   ),
@@ -167,15 +164,10 @@ _NOTE = (
 )
 
 
-def _report(task_name: str, ws: Workspace) -> studies.Report:
-  name = f'Workers-{task_name.capitalize()}'
-  compared, made = study.report(ws, name, WORKERS[task_name](ws), METHODS)
-  decided = registration.claims(registration.read(name), claims(compared))
-  return made._replace(claims=decided, notes=[*made.notes, _NOTE])
-
-
-clothes = functools.partial(_report, 'clothes')
-characters = functools.partial(_report, 'characters')
+def characters(ws: Workspace) -> studies.Report:
+  """A decoder of characters."""
+  task = tasks.characters(ws)
+  return study.report(ws, 'Workers-Characters', task, METHODS, claims, _NOTE)
 
 
 def claims(c: study.Compared) -> dict[str, Any]:

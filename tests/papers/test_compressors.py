@@ -18,8 +18,8 @@ import numpy as np
 import optax
 from papers.common import comparison, registration
 from papers.common.workspace import Workspace
-from papers.compressors import federations, own, study, workers
-from papers.compressors.tasks import TASKS, WORKERS, Task
+from papers.compressors import federations, own, study, tasks, workers
+from papers.compressors.tasks import Task
 import pytest
 from refusals import refused
 
@@ -28,9 +28,6 @@ ROWS, FEW = (
   {study.title(row): row for row in study.rows(Workspace(ROOT), methods)}
   for methods in (federations.METHODS, workers.METHODS)
 )
-STUDIES = {
-  'Federated': (TASKS, federations, ROWS), 'Workers': (WORKERS, workers, FEW),
-}  # fmt: skip
 _WORK = 'rounds', 'local_steps', 'cohort', 'batch_size'
 
 
@@ -43,12 +40,12 @@ def widened(made):
 
 @pytest.fixture(scope='module')
 def task():
-  return widened(TASKS['clothes'](Workspace(ROOT, 'quick')))
+  return widened(tasks.clothes(Workspace(ROOT, 'quick')))
 
 
 @pytest.fixture(scope='module')
 def few():
-  return widened(WORKERS['clothes'](Workspace(ROOT, 'quick')))
+  return widened(tasks.characters(Workspace(ROOT, 'quick')))
 
 
 def built(task, method, share):
@@ -81,16 +78,15 @@ def test_workers_see_as_many_samples_and_send_their_share(name, few):
   assert 0.5 <= up / (4 * share * few.dimension) <= most
 
 
-@pytest.mark.parametrize(('kind', 'name'), [
-  (kind, name) for kind, (tasks, *_) in STUDIES.items() for name in tasks
-])  # fmt: skip
-def test_claims_are_the_registered_ones(kind, name):
+@pytest.mark.parametrize('name', own.BENCHMARKS)
+def test_claims_are_the_registered_ones(name):
   """Catches a claim that only the study, or only its registration, has."""
-  _, module, rows = STUDIES[kind]
-  r = registration.read(f'{kind}-{name.capitalize()}')
+  of = own.BENCHMARKS[name]
+  module = federations if of.methods is federations.METHODS else workers
+  rows, r = study.rows(Workspace(ROOT), of.methods), registration.read(of.study)
   task = Task(name, '', {'rounds': 1}, 0, '')
   made = study.Record([80.0] * 6, [], [], 1.0, 1.0, 0.0)
-  found = dict.fromkeys(rows.values(), made)
+  found = dict.fromkeys(rows, made)
   compared = study.Compared(task, found, module.METHODS)
   claims = registration.claims(r, module.claims(compared))
   assert {c.measured for c in claims} == {80.0, 0.0}
@@ -119,13 +115,25 @@ def test_a_method_that_bills_less_than_it_sends_is_refused(task):
   unbilled = {'algorithm': 'sends_unbilled', 'server_schedule': None}
   with pytest.raises(ValueError, match=f'sends {whole:,} bytes up.* bills 0;'):
     own.check_bill(runs.build(task.fields | unbilled))
-  method, _ = own.load(str(EXAMPLE))
-  own.check_bill(built(task, method, 1.0))
+
+
+@pytest.mark.parametrize('text', [
+  str(EXAMPLE), 'eden(bits=2)', 'block_srht(size=617)', 'EDEN, 0.01',
+])  # fmt: skip
+@pytest.mark.parametrize('name', own.BENCHMARKS)
+def test_a_text_is_a_method_of_each_task(name, text, task, few):
+  """Catches a task whose own fields do not suit what enters it."""
+  of, on = own.BENCHMARKS[name], few if name == 'characters' else task
+  if text in ROWS and name == 'characters':
+    text = 'SparseLoCo with Muon, 0.01'
+  method, share, _ = own.load(text, of)
+  assert method.rates in registration.read(of.study)
+  own.check_bill(built(on, method, share))
 
 
 test_what_is_no_method_is_refused = refused(
-  own.load,
-  ('eden2(bits=2)', 'neither FILE.py nor one of .*eden'),
+  lambda text: own.load(text, own.BENCHMARKS['clothes']),
+  ('eden2(bits=2)', 'neither FILE.py, nor a row of .*, nor one of .*eden'),
   (str(ROOT / 'configs' / 'quickstart.py'), r'no function fields\(dimension\)'),
   ('/nowhere.py', 'is no file'),
 )
