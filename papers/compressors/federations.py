@@ -138,8 +138,10 @@ _SHOWN: Sequence[Row] = (
 )  # fmt: skip
 _NOTE = (
   'No method keeps state on clients. A client that was away receives what it '
-  'missed, or the whole model where that is fewer bytes. Fewer rounds are of '
-  'as many samples in all.'
+  'missed, or the whole model where that is fewer bytes; clients of SAFL step '
+  'like the server, and need its moments, too. A server that sent its '
+  'parameters alone would have the errors of SAFL at the bytes down of a dense '
+  'method. Fewer rounds are of as many samples in all.'
 )
 
 
