@@ -50,7 +50,7 @@ def main(argv):
   run = functools.partial(
     own.report, text=argv[1], name=_FLAGS.task, repetitions=_FLAGS.repetitions
   )
-  name = f'{_FLAGS.task}-{pathlib.Path(argv[1]).stem}'
+  name = own.page_of(_FLAGS.task, argv[1])
   made = study.Study(name, f'{argv[1]} beside the stored methods', '', run, 30)
   command = f'fl-sketch compare {argv[1]!r} --task={_FLAGS.task}'
   result = results.run(made, ws, command)

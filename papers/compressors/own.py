@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ..chen.studies.settings import ADAM
-from ..common import results, study as studies, verdicts
+from ..common import comparison, results, study as studies, verdicts
 from ..common.workspace import Fields, Workspace
 from . import federations, study, tasks, workers
 from .methods import Method
@@ -102,6 +102,18 @@ def _of_file(text: str, of: Benchmark) -> tuple[Method, float, Sequence[float]]:
     tuned=getattr(module, 'TUNED', plain.tuned),
   )
   return made, 1.0, getattr(module, 'RATES', ())
+
+
+def page_of(name: str, text: str) -> str:
+  """Return the name of the page of a method on a task.
+
+  >>> page_of('digits', 'runs/mine.py'), page_of('digits', 'EDEN, 0.01')
+  ('digits-mine', 'digits-eden__0_01')
+  """
+  is_file = text.endswith('.py')
+  return (
+    f'{name}-{pathlib.Path(text).stem if is_file else comparison.slug(text)}'
+  )
 
 
 def report(
