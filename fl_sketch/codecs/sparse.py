@@ -202,7 +202,7 @@ class dct_top_k(base.SparseCodec):
 
 @dataclasses.dataclass(frozen=True)
 class dct_blocks(base.Codec):
-  r"""Send the k largest coefficients of each block's cosine transform.
+  r"""Send the k largest cosine coefficients of each block of each array.
 
   Of each array by itself, a matrix with the array's last axis, blocks whose
   sides are the largest divisors of its sides up to `side`; a vector is one row.
@@ -227,9 +227,9 @@ class dct_blocks(base.Codec):
   @property
   def contraction(self):
     def delta(like):
-      shapes = [np.shape(x) for x in jax.tree.leaves(like)]
-      if isinstance(like, int):
-        shapes = [(like,)]
+      is_size = isinstance(like, int)
+      arrays = jax.tree.leaves(like)
+      shapes = [(like,)] if is_size else [np.shape(x) for x in arrays]
       blocks = (math.prod(self._grid(shape)[1::2]) for shape in shapes)
       return min(1.0, self.k / max(blocks))
 
@@ -243,7 +243,7 @@ class dct_blocks(base.Codec):
     return jax.tree.map(decode, like, payload)
 
   def _grid(self, shape) -> tuple[int, int, int, int]:
-    """Return (rows of blocks, height, columns of blocks, width)."""
+    """Cut an array's matrix: (blocks down, height, blocks across, width)."""
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
     sizes = range(1, self.side + 1)

@@ -58,11 +58,11 @@ class Task(NamedTuple):
     return 4 * self.dimension * self.fields['rounds']
 
 
-_FALLING = {'kind': 'cosine', 'final': 0.05}
+FALLING = {'kind': 'cosine', 'final': 0.05}
 _CLOTHES = {
   'dataset': 'fashion_mnist', 'model': 'lenet5', 'population': 500,
   'cohort': 10, 'partition': 'dirichlet', 'alpha': 0.1, 'local_steps': 10,
-  'batch_size': 10, 'client_lr': 0.05, 'server_schedule': _FALLING,
+  'batch_size': 10, 'client_lr': 0.05, 'server_schedule': FALLING,
 }  # fmt: skip
 # The 2NN of McMahan et al. and their 100 clients of two shards each. A client's
 # 600 samples are 20 batches of 30, where they have 60 of 10.
@@ -70,12 +70,12 @@ _DIGITS = {
   'dataset': 'mnist', 'model_options': {'widths': (200, 200)},
   'population': 100, 'cohort': 10, 'partition': 'label_shards',
   'shards_per_client': 2, 'local_steps': 20, 'batch_size': 30, 'client_lr': 0.1,
-  'server_schedule': _FALLING,
+  'server_schedule': FALLING,
 }  # fmt: skip
 _REHEARSED = {
   'dataset': 'digits', 'model_options': {'widths': (64,)}, 'population': 40,
   'cohort': 4, 'partition': 'dirichlet', 'alpha': 0.1, 'local_steps': 4,
-  'batch_size': 8, 'client_lr': 0.05, 'server_schedule': _FALLING,
+  'batch_size': 8, 'client_lr': 0.05, 'server_schedule': FALLING,
 }  # fmt: skip
 
 

@@ -14,14 +14,13 @@ from .tasks import Task
 
 Build = Callable[[Task, float], Fields]
 LOCAL_STEPS = 20
-_FALLING = {'kind': 'cosine', 'final': 0.05}
 _BACK = {'downlink_codec': {'kind': 'eden'}}
 _WHOLE, _16TH, _HUNDREDTH = (1.0,), (0.0625,), (0.01,)
 
 
 def _schedule(rounds: int) -> Fields:
   """A rate that rises over a twentieth of the rounds, and falls."""
-  return {**_FALLING, 'warmup': max(1, rounds // 20)}
+  return {**tasks.FALLING, 'warmup': max(1, rounds // 20)}
 
 
 def central(kind: str, **options: Any) -> Build:
