@@ -127,8 +127,8 @@ _MULOCO = {
   'server_optimizer': 'nesterov', 'momentum': 0.6, 'server_lr': 0.7,
 }  # fmt: skip
 _TWO_BITS = {'kind': 'eden', 'bits': 2}
-# Of the parameters' number d the fields that a method sets, as in the study
-# Trained; its rates are near those that were tuned there on a smaller decoder.
+# Of the parameters' number d the fields that a method sets, at rates near those
+# that were tuned on a smaller decoder.
 METHODS: dict[str, Callable[[int], dict[str, Any]]] = {
   'AdamW, dense': lambda d: {
     'algorithm': 'fedavg', 'client_lr': 1e-3,

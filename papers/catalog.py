@@ -19,7 +19,7 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
-from .compressors import federations, growth, workers
+from .compressors import federations, growth, precision, workers
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -37,7 +37,6 @@ from .song.studies import (
   tables as song_tables,
   totals as song_totals,
 )
-from .trained import overview, precision, report as trained
 
 _Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
 
@@ -143,14 +142,6 @@ _PROJECT = _of(
    'decoder of tiny Shakespeare, four workers', workers.characters, 350),
   ('Growth', 'The gap to dense training over sizes, workers, steps and bits',
    'decoders of tiny Shakespeare', growth.growth, 200),
-  ('Trained', 'Compressors on models that are trained to a mark: all tasks',
-   'all tasks', overview.overview, 800),
-  ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',
-   trained.digits, 300),
-  ('Trained-Characters', 'Compressors on a decoder, trained to its mark',
-   'tiny Shakespeare', trained.characters, 500),
-  ('Trained-Clothes', 'Compressors on LeNet-5, trained to 90.3 %',
-   'Fashion-MNIST', trained.clothes, 150),
   ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',
    'a decoder of plays, by speaker', language.scratch, 180),
   ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',

@@ -12,11 +12,12 @@ CLAIM_HEAD = ('claim', 'measured', '95 % interval', 'wanted', 'verdict')
 INTRODUCTION = (
   'A claim is an inequality between measured numbers. Its interval is that of '
   'a t-test over seeds, paired where seeds are shared and simultaneous where '
-  'the claim is about the worst of several cells. *Holds* and *does not hold* '
-  'are the verdicts that survive the procedure of Benjamini and Yekutieli at 5 '
-  '% over all claims of this page; all others are *undecided*, and the page '
-  'says on which side of the bound their interval lies. Proofs and exact '
-  'counts are listed apart.'
+  'the claim is about the worst of several cells; it is of training alone '
+  'where a page does not say that tuning was repeated. *Holds* and *does not '
+  'hold* are the verdicts that survive the procedure of Benjamini and '
+  'Yekutieli at 5 % over all claims of this page; all others are *undecided*, '
+  'and the page says on which side of the bound their interval lies. Proofs '
+  'and exact counts are listed apart.'
 )
 _GROUPS = (
   "Claims of the papers' studies", "Claims of this project's own studies",

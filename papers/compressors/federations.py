@@ -130,6 +130,15 @@ METHODS: dict[str, Method] = {
     (0.001,), 'seeds', 'client_lr',
   ),
 }  # fmt: skip
+# On MNIST without what Fashion-MNIST shows to be level with its neighbours.
+ON_DIGITS = {
+  name: method
+  for name, method in METHODS.items()
+  if name not in (
+    'FedAdam, bfloat16 up', 'FedAdam, int8 up', 'SAFL, block_cyclic',
+    'SAFL, count_sketch',
+  )
+}  # fmt: skip
 # Rows of README's table, each with a claim on its error.
 _SHOWN: Sequence[Row] = (
   (TABLES, 0.1), (TABLES, 0.01), (ONE_BIT, 0.01), (ONE_BIT, 0.001),
@@ -138,8 +147,10 @@ _SHOWN: Sequence[Row] = (
 )  # fmt: skip
 _NOTE = (
   'No method keeps state on clients. A client that was away receives what it '
-  'missed, or the whole model where that is fewer bytes. Fewer rounds are of '
-  'as many samples in all.'
+  'missed, or the whole model where that is fewer bytes; clients of SAFL step '
+  'like the server, and need its moments, too. A server that sent its '
+  'parameters alone would have the errors of SAFL at the bytes down of a dense '
+  'method. Fewer rounds are of as many samples in all.'
 )
 
 
@@ -152,7 +163,7 @@ def clothes(ws: Workspace) -> studies.Report:
 def digits(ws: Workspace) -> studies.Report:
   """MNIST."""
   task = tasks.digits(ws)
-  return study.report(ws, 'Federated-Digits', task, METHODS, claims, _NOTE)
+  return study.report(ws, 'Federated-Digits', task, ON_DIGITS, claims, _NOTE)
 
 
 def claims(c: study.Compared) -> dict[str, Any]:

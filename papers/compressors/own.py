@@ -46,7 +46,7 @@ BENCHMARKS = {
     'Federated-Clothes', tasks.clothes, federations.METHODS, _adaptive
   ),
   'digits': Benchmark(
-    'Federated-Digits', tasks.digits, federations.METHODS, _adaptive
+    'Federated-Digits', tasks.digits, federations.ON_DIGITS, _adaptive
   ),
   'characters': Benchmark(
     'Workers-Characters', tasks.characters, workers.METHODS, _muloco

@@ -1,6 +1,7 @@
 """Tunes every method in repetitions, and reports errors against bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
+import re
 from typing import Any, NamedTuple
 
 from fl_sketch.runs import figures, metrics
@@ -59,6 +60,7 @@ def report(
   r, found = registered(ws, name), {}
   for row in rows(ws, methods):
     found[row] = play(ws, task, r, methods[row[0]], *row)
+  _keep_first(ws)
   compared = Compared(task, found, methods)
   mark = f'The mark is {task.mark:g} ({task.source}).'
   return study.Report(
@@ -68,6 +70,13 @@ def report(
     [study.Picture(_FRONTIERS, [_panel(task, found, *way) for way in _WAYS])],
     [mark, _PROTOCOL, *(_frontier(task, found, *way) for way in _WAYS), note],
   )
+
+
+def _keep_first(ws: Workspace):
+  """Keep the configs of first repetitions: others differ in seeds and rates."""
+  for kept in (ws.configs, ws.seconds):
+    for name in [x for x in kept if re.search('/((tune|race)-[1-9]|cost$)', x)]:
+      del kept[name]
 
 
 def play(

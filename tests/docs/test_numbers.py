@@ -3,23 +3,17 @@
 import collections
 import re
 
-from fl_sketch.runs import config, figures
 from fl_sketch.utils import markdown
 from generators import accountants, papers
 from harness import ROOT
 from papers import catalog
-from papers.common import results
-from papers.common.workspace import Workspace
-from papers.trained import methods, overview, runs as trained
 import pytest
 
 from tests.docs import test_documents as documents
 
 README = ROOT / 'README.md'
 KEPT = {result['name']: result for result, _ in catalog.stored_results()}
-LENET = KEPT['Trained-Digits']
-LOGGED = 'checkpoint_every', 'eval_every', 'rounds_per_dispatch'
-COMMAND = 'preconditioned momentum, one bit both ways'  # of the README
+FEDERATIONS = ('Federated-Clothes',)  # of the first table of the README
 # 1 % is the size of a sketch and 95 % that of intervals, which are chosen.
 MEASURED = re.compile(
   r'(?!\b(1|95) %)\b\d+\s?(%|ms|MB|GiB|MiB|points?|times)(?![\w-])'
@@ -28,32 +22,50 @@ COMPARED = {*accountants.counts()}  # lines of a guide
 
 
 def tables():
-  """The tables of the README by the studies that made them, heads first."""
+  """The tables of the README: of federations, and of a language model."""
   text = re.sub('^```.*?^```', '', README.read_text(), flags=re.M | re.S)
-  found = re.findall(r'^\| method .*?\n\n', text, re.M | re.S)
-  names = 'Language-Scratch', 'Trained'
-  return dict(zip(names, map(markdown.cells, found), strict=True))
+  found = re.findall(r'^\| method.*?\n\n', text, re.M | re.S)
+  return [*map(markdown.cells, found)]
 
 
-@pytest.mark.parametrize(('name', 'columns'), [
-  ('Language-Scratch', (0, 1, 2, 6)), ('Trained', (0, 2, 3, 4, 5, 6)),
-])  # fmt: skip
-def test_a_table_is_of_its_stored_result(name, columns):
+def measured(name, title):
+  """Times fewer bytes, the error, how far above dense, and the verdict."""
+  by_bytes, by_error = KEPT[name]['tables'][:2]
+  parts = lambda row: row[:1] if row[1] == '1' else row[:2]
+  (times,) = [r[4] for r in by_bytes['rows'] if ', '.join(parts(r)) == title]
+  (error,) = [row[1:3] for row in by_error['rows'] if row[0] == title]
+  claim = f' of {title} above that of the best dense method'
+  words = [c['verdict'] for c in KEPT[name]['claims'] if claim in c['text']]
+  return [times, *error, *(words or [''])]
+
+
+def test_the_first_table_is_of_its_stored_results():
   """Catches a number that was typed, and one of an earlier run."""
-  (stored,) = KEPT[name]['tables']
-  wanted = [[r[i] for i in columns] for r in (stored['head'], *stored['rows'])]
-  for row in tables()[name]:
+  for title, *row in tables()[0][1:]:
+    assert row == [
+      cell for name in FEDERATIONS for cell in measured(name, title)
+    ]
+
+
+@pytest.mark.parametrize('name', FEDERATIONS)
+def test_the_first_table_has_the_best_of_any_size(name):
+  """Catches a table that leaves out a rival with less error and fewer bytes."""
+  every = [row[0] for row in KEPT[name]['tables'][1]['rows']]
+  size = lambda title: float(measured(name, title)[0].replace(',', ''))
+  error = lambda title: float(measured(name, title)[1].split()[0])
+  shown = [title for title, *_ in tables()[0][1:]]
+  for title in every:
+    fewer = [x for x in shown if size(x) >= size(title)]
+    assert error(title) > 50 or min(map(error, fewer)) <= error(title), title
+
+
+def test_the_second_table_is_of_its_stored_result():
+  """Catches a number that was typed, and one of an earlier run."""
+  (stored,) = KEPT['Language-Scratch']['tables']
+  rows = stored['head'], *stored['rows']
+  wanted = [[row[i] for i in (0, 1, 2, 6)] for row in rows]
+  for row in tables()[1]:
     assert row in wanted
-
-
-def test_the_overview_is_of_the_stored_tasks():
-  """Catches a table or figure of all tasks that is older than theirs."""
-  made = overview.overview(Workspace(results.STORED))
-  (table,), (picture,) = made.tables, made.pictures
-  stored = KEPT['Trained']
-  assert stored['tables'][0]['head'] == table.head
-  assert stored['tables'][0]['rows'] == table.rows
-  assert stored['pictures'][0]['panels'] == figures.as_json(picture.panels)
 
 
 def test_the_page_of_the_papers_counts_the_stored_verdicts():
@@ -67,34 +79,6 @@ def test_the_page_of_the_papers_counts_the_stored_verdicts():
     own = [c for r in found if arxiv in r['source'] for c in r['claims']]
     holding = sum(claim['verdict'] == 'holds' for claim in own)
     assert measured.startswith(f'{holding} hold')
-
-
-def test_the_rival_is_the_best_at_few_bytes():
-  """Catches a table that leaves out a rival that is better on a task."""
-  (stored,) = KEPT['Trained']['tables']
-  rivals = {n for n, m in methods.METHODS.items() if m.kind == 'rival'}
-  fewer = lambda row: float(row[3].split()[0].replace(',', ''))
-  few = [r for r in stored['rows'] if r[0] in rivals and fewer(r) >= 20]
-  shown = {row[0] for row in tables()['Trained'][1:]}
-  for column, title in enumerate(stored['head'][4:], start=4):
-    sign = 1 if 'nats' in title else -1
-    found = {sign * float(r[column].split()[0]): r[0] for r in few if r[column]}
-    assert not found or found[min(found)] in shown
-
-
-def test_a_command_is_of_the_config_behind_its_row():
-  """Catches a command that trains something else than its row of LeNet-5."""
-  blocks = '\n'.join(documents.blocks(README, ''))
-  (line,) = [x for x in blocks.splitlines() if ' train mnist' in x]
-  record = trained.name_of('digits', COMMAND, 0.01)
-  fields = LENET['configs'][record]['config'] | LENET['seeds'][record]['tuned']
-  momentum = {'client_momentum': fields.pop('momentum')}
-  fields['options'] = fields['options'] | momentum
-  wanted = config.Config.from_mapping(fields)
-  found = documents.checked_config(documents.parsed(line))
-  for field in LOGGED:
-    object.__setattr__(found, field, getattr(wanted, field))
-  assert found == wanted
 
 
 def test_the_readme_is_read_in_one_sitting():

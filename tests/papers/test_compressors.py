@@ -82,7 +82,7 @@ def test_workers_see_as_many_samples_and_send_their_share(name, few):
 def test_claims_are_the_registered_ones(name):
   """Catches a claim that only the study, or only its registration, has."""
   of = own.BENCHMARKS[name]
-  module = federations if of.methods is federations.METHODS else workers
+  module = workers if of.methods is workers.METHODS else federations
   rows, r = study.rows(Workspace(ROOT), of.methods), registration.read(of.study)
   task = Task(name, '', {'rounds': 1}, 0, '')
   made = study.Record([80.0] * 6, [], [], 1.0, 1.0, 0.0)

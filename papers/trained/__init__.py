@@ -1,1 +1,0 @@
-"""Compares methods on models that are trained to a published mark."""
