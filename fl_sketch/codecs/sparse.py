@@ -202,7 +202,7 @@ class dct_top_k(base.SparseCodec):
 
 @dataclasses.dataclass(frozen=True)
 class dct_blocks(base.Codec):
-  r"""Send the k largest cosine coefficients of each block of each array.
+  r"""Send the k largest DCT coefficients of each block of each array.
 
   Of each array by itself, a matrix with the array's last axis, blocks whose
   sides are the largest divisors of its sides up to `side`; a vector is one row.
@@ -243,7 +243,7 @@ class dct_blocks(base.Codec):
     return jax.tree.map(decode, like, payload)
 
   def _grid(self, shape) -> tuple[int, int, int, int]:
-    """Cut an array's matrix: (blocks down, height, blocks across, width)."""
+    """Divide an array: (rows of blocks, height, columns of blocks, width)."""
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
     sizes = range(1, self.side + 1)

@@ -110,10 +110,9 @@ def page_of(name: str, text: str) -> str:
   >>> page_of('digits', 'runs/mine.py'), page_of('digits', 'EDEN, 0.01')
   ('digits-mine', 'digits-eden__0_01')
   """
-  is_file = text.endswith('.py')
-  return (
-    f'{name}-{pathlib.Path(text).stem if is_file else comparison.slug(text)}'
-  )
+  path = pathlib.Path(text)
+  method = path.stem if path.suffix == '.py' else comparison.slug(text)
+  return f'{name}-{method}'
 
 
 def report(

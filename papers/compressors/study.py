@@ -73,7 +73,10 @@ def report(
 
 
 def _keep_first(ws: Workspace):
-  """Keep the configs of first repetitions: others differ in seeds and rates."""
+  """Drop the configs of costs, and of repetitions but the first.
+
+  They differ from those of the first in seeds and rates, which a result has.
+  """
   for kept in (ws.configs, ws.seconds):
     for name in [x for x in kept if re.search('/((tune|race)-[1-9]|cost$)', x)]:
       del kept[name]
