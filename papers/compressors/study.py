@@ -20,8 +20,10 @@ _QUICK = {'adaptive': [0.003], 'plain': [0.3], 'seeds': [0.1]}
 class Record(NamedTuple):
   """What a method reached in its repetitions, and what it cost."""
 
-  final: list[float]  # the metric at the end; NaN of a run that diverged
-  curves: list[list[float]]  # the metric at each evaluation
+  # The metric at the end, means over the seeds of a repetition; NaN where a run
+  # diverged.
+  final: list[float]
+  curves: list[list[float]]  # the metric at each evaluation, of every seed
   rates: list[float]  # that the repetitions chose
   up: float  # bytes of one client in a run
   down: float
@@ -88,11 +90,13 @@ def play(
   """Tune and run a method in repetitions, each on seeds of its own."""
   fields = task.fields | method.fields(task, share)
   folder = f'compressors/{task.name}/{comparison.slug(name)}-{share:g}'
+  each = r.get('seeds_each', 1)
   found = [
     comparison.run(
       ws, f'{folder}/{{}}-{i}', fields, {method.tuned: r[method.rates]},
-      [r['seed'] + i], score=workspace.validation_score,
+      [r['seed'] + each * i + j for j in range(each)],
       trials={'seed': r['tuning_seed'] + i, 'client_holdout': 0.1},
+      score=workspace.validation_score,
     )
     for i in range(r['repetitions'])
   ]  # fmt: skip
@@ -105,7 +109,7 @@ def play(
   if method.gathers:
     down = min(down, (clients - 1) * up)
   return Record(
-    [scale * run.final(task.metric) for run in runs],
+    [float(one.final(task.metric, scale=scale).mean()) for one in found],
     [(scale * run.curve(task.metric)[1]).round(3).tolist() for run in runs],
     [one.rate for one in found],
     float(up),
@@ -265,7 +269,7 @@ _FRONTIERS = (
 _PROTOCOL = (
   'A repetition tunes the rate of a method on a seed of its own, by the loss '
   'on a tenth of what clients train on, in runs of full length, over a range '
-  'that grows until the best is inside, and trains on a fresh seed. Intervals '
+  'that grows until the best is inside, and trains on fresh seeds. Intervals '
   'are over repetitions, of tuning and training. The best dense method has the '
   'best mean over the repetitions.'
 )
