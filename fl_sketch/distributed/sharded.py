@@ -32,11 +32,12 @@ def axes_of(specs: Tree) -> tuple[str, ...]:
 def cut(spec: P, axes: Iterable[str]) -> P:
   """Return what a spec says of these axes.
 
-  >>> cut(P('slow', None, ('fsdp', 'tensor')), ('slow', 'tensor'))
-  PartitionSpec('slow', None, 'tensor')
+  >>> tuple(cut(P('slow', None, ('fsdp', 'tensor')), ('slow', 'tensor')))
+  ('slow', None, 'tensor')
   """
   keep = lambda part: [a for a in axes_lib.names(part or ()) if a in axes]
-  return P(*(tuple(keep(part)) or None for part in spec))
+  parts = [keep(part) or [None] for part in spec]
+  return P(*(tuple(part) if len(part) > 1 else part[0] for part in parts))
 
 
 def of_leaves(specs: Tree, tree: Tree) -> list[P]:
