@@ -26,13 +26,14 @@ from fl_sketch.distributed.outer_steps import (
 )
 from fl_sketch.distributed.step import (
   init,
+  map_step,
   state_specs,
   train_step,
   value_and_grad,
 )
 
 __all__ = [
-  'mean_over', 'init', 'train_step', 'bytes_per_step', 'outer', 'algorithm',
-  'value_and_grad', 'state_specs', 'worker_params', 'per_worker',
+  'mean_over', 'init', 'train_step', 'map_step', 'bytes_per_step', 'outer',
+  'algorithm', 'value_and_grad', 'state_specs', 'worker_params', 'per_worker',
   'from_algorithm', 'traced_bytes', 'Bytes', 'PerWorker', 'State', 'OuterState',
 ]  # fmt: skip

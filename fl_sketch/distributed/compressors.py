@@ -19,13 +19,17 @@ from typing import Any
 import zlib
 
 from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.codecs.base import VectorCodec
+from fl_sketch.distributed.bills import COPIES
 from fl_sketch.distributed.engine import Make, Mean, from_algorithm
+from fl_sketch.distributed.sharded import by_shard
 from fl_sketch.distributed.workers import two_stage_mean
 from fl_sketch.rounds import aggregation, axes as axes_lib, error_feedback
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.transforms import broadcast, desketch, sketch
-from fl_sketch.sketches.base import dimension
+from fl_sketch.sketches.base import VectorSketch, dimension
 from fl_sketch.utils import fields, registry
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -41,7 +45,7 @@ _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
 def mean_over(
   axis: axes_lib.Axis, compressor: Compressor = 'dense', *,
   both_ways: bool = False, dense_axes: axes_lib.Axis = (),
-  sharded_axes: axes_lib.Axis = (), seed: int = 0,
+  specs: Tree = COPIES, seed: int = 0,
 ) -> Mean:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
@@ -60,27 +64,31 @@ def mean_over(
     both_ways: whether the mean is encoded as well, so that two payloads leave a
       worker, however many there are; see `workers.two_stage_mean`.
     dense_axes: fast mesh axes, over which plain gradients are first averaged.
-    sharded_axes: mesh axes over which parameters are sharded: each shard is
-      compressed by itself.
+    specs: `PartitionSpec` of the parameters, or a tree of them, over the axes
+      along which jit shards them. Each device compresses its own shard, of
+      which fractions are.
     seed: of the public random draws, the same on all workers.
   """
   axes = axes_lib.names(axis)
-  tx = from_algorithm(
-    mean(compressor, both_ways=both_ways), axis, seed=seed,
-    dense_axes=dense_axes, sharded_axes=sharded_axes,
-    # Two means of one chain, over two axes, draw for themselves.
-    stream=zlib.crc32(repr(axes).encode()),
-  )  # fmt: skip
-  made = Mean(*tx)
+
+  def build(sharded):
+    # Means over other axes in one chain, and of other parts, draw anew.
+    stream = zlib.crc32(repr((axes, sharded) if sharded else axes).encode())
+    return from_algorithm(
+      mean(compressor, both_ways=both_ways), axis, seed=seed, stream=stream,
+      dense_axes=dense_axes, sharded_axes=sharded,
+      as_vector=all(map(_is_of_vectors, _calls(compressor))),
+    )  # fmt: skip
+
+  made = Mean(*by_shard(build, specs))
   made.axes, made.dense_axes = axes, axes_lib.names(dense_axes)
-  made.sharded_axes = axes_lib.names(sharded_axes)
   return made
 
 
 def algorithm(
   name: str, axis: axes_lib.Axis, learning_rate: jax.typing.ArrayLike, *,
-  seed: int = 0, dense_axes: axes_lib.Axis = (),
-  sharded_axes: axes_lib.Axis = (), **options: Any,
+  seed: int = 0, dense_axes: axes_lib.Axis = (), specs: Tree = COPIES,
+  **options: Any,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Build the optax transformation of a registered algorithm among workers.
 
@@ -88,24 +96,21 @@ def algorithm(
   `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
   client, and its gradient the client's pseudo-gradient.
 
-  Axes and seed are as of `mean_over`. The learning rate of the server is a
-  number; the option `schedule` of most algorithms makes it a function of the
+  Axes, seed and specs are as of `mean_over`. The learning rate of the server is
+  a number; the option `schedule` of most algorithms makes it a function of the
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
   texts with fractions, as compressors.
   """
-  return from_algorithm(
+  build = lambda sharded: from_algorithm(
     registered(name, learning_rate, **options), axis, seed=seed,
-    dense_axes=dense_axes, sharded_axes=sharded_axes,
+    dense_axes=dense_axes, sharded_axes=sharded,
   )  # fmt: skip
+  return by_shard(build, specs)
 
 
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   """Build the `Make` of an algorithm whose update estimates the mean."""
-  calls: list[Any] = [compressor]
-  if isinstance(compressor, str):
-    calls = [*map(registry.parse_call, compressor.split('|'))]
-  if calls == [{'kind': 'dense'}]:
-    calls = []
+  calls = _calls(compressor)
   kinds = [_registry(call).kind for call in calls]
   allowed = '', 'codec', 'sketch', 'sketch codec', 'algorithm'
   if ' '.join(kinds) not in allowed:
@@ -130,6 +135,14 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   op = calls[0] if kinds[:1] == ['sketch'] else None
   codec = calls[-1] if kinds[-1:] == ['codec'] else None
   return lambda params, size: _mean(params, size, op, codec, both_ways)
+
+
+def _calls(compressor) -> list[Any]:
+  """Return the parts of a compressor: the calls of a text; [] of 'dense'."""
+  if not isinstance(compressor, str):
+    return [compressor]
+  calls = [*map(registry.parse_call, compressor.split('|'))]
+  return [] if calls == [{'kind': 'dense'}] else calls
 
 
 def _mean(params, size, op, codec, both_ways) -> Algorithm:
@@ -187,6 +200,15 @@ def registered(
     return algorithms.make(name, local=lambda _: _work, **made)(hp)
 
   return make
+
+
+def _is_of_vectors(part) -> bool:
+  """Return whether a compressor sees one vector of all numbers, not arrays."""
+  made = type(part)
+  if isinstance(part, dict):
+    made = _registry(part).entry(part['kind']).factory
+    made = getattr(made, 'func', made)  # of a partial
+  return isinstance(made, type) and issubclass(made, VectorCodec | VectorSketch)
 
 
 def _registry(part):

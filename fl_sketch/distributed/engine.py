@@ -11,9 +11,11 @@ from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, call_of
 from fl_sketch.rounds.chain import undecoded
 from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.unchecked import where_checked
+from fl_sketch.sketches.base import vector_type
 from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import optax
 
@@ -41,7 +43,6 @@ class Mean(optax.GradientTransformationExtraArgs):
 
   axes: tuple[str, ...] = ()
   dense_axes: tuple[str, ...] = ()
-  sharded_axes: tuple[str, ...] = ()
 
 
 class State(NamedTuple):
@@ -56,7 +57,7 @@ class State(NamedTuple):
 def from_algorithm(
   make: Make, axis: axes.Axis, *,
   dense_axes: axes.Axis = (), sharded_axes: axes.Axis = (),
-  seed: int = 0, stream: int | None = None,
+  seed: int = 0, stream: int | None = None, as_vector: bool = False,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Run an algorithm with one worker as one client: gradients -> updates.
 
@@ -64,7 +65,9 @@ def from_algorithm(
   payload is gathered in the types of the wire and decoded where it arrives;
   payloads without a codec are all-reduced. Keys follow from `seed`, the step
   and the worker, as in a run of the engine; a `stream` sets them apart. Axes
-  and seed are as of `compressors.mean_over`.
+  and seed are as of `compressors.mean_over`. Parameters are split over
+  `sharded_axes`, whose devices draw for themselves. With `as_vector` the
+  algorithm sees all numbers as one array, whose program is small.
 
   `make` builds an `Algorithm`, whose local work returns the batches it gets;
   a new one in each call, as JAX caches traces of its functions.
@@ -82,8 +85,15 @@ def from_algorithm(
       'and each once.'
     )
 
+  def seen(tree):
+    """Return what the algorithm sees of a tree, and the way back."""
+    if not as_vector:
+      return tree, lambda x: x
+    vector_type(tree)  # raises ValueError for what is no float
+    return ravel_pytree(tree)
+
   def init(params):
-    params = _wide(params)
+    params = _wide(seen(params)[0])
     algorithm = make(params, axes.size_of(axis))
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
@@ -100,11 +110,12 @@ def from_algorithm(
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
   def update(updates, state, params=None, **_) -> Any:
-    if params is None:  # their shapes are known; updates vary by worker
-      params = comms.zeros(updates)
-    params = _wide(params)
     _check_rows(state)
     workers.check_local(every, updates)
+    updates, restore = seen(updates)
+    if params is None or as_vector:
+      params = comms.zeros(updates)  # shapes are known; updates vary by worker
+    params = _wide(params)
     size = lax.axis_size(names)
     algorithm = make(params, size)
     grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), _wide(updates))
@@ -130,7 +141,7 @@ def from_algorithm(
     protocol = comms.clear_bills(protocol)  # which nobody reads here
     moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
     new = wrap(state.step + 1, encode, protocol, server)
-    return optax.tree.cast_like(moved, updates), new
+    return restore(optax.tree.cast_like(moved, updates)), new
 
   return optax.GradientTransformationExtraArgs(init, update)
 

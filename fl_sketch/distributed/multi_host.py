@@ -1,11 +1,12 @@
 """The processes of a training loop, and the batches of their workers."""
 
 from collections.abc import Callable
+import math
 import os
 import sys
 from typing import Any
 
-from fl_sketch.rounds import peers
+from fl_sketch.rounds import axes as axes_lib, peers
 from fl_sketch.utils import checks, progress
 from fl_sketch.utils.types import Tree
 import jax
@@ -53,25 +54,32 @@ def _leave(kind, error, trace):
   os._exit(1)
 
 
-def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
-  """Draw a batch for each worker, in the process that has its device.
+def batches(
+  mesh: jax.sharding.Mesh, draw: Callable[[int], Tree],
+  axis: axes_lib.Axis | None = None,
+) -> Tree:  # fmt: skip
+  """Draw a batch for each worker, in the processes that have its devices.
 
-  The workers are numbered in the order of the mesh's axes; `draw` is worker ->
-  tree of arrays [n, ...], of the same shapes for all. Returns arrays [workers *
-  n, ...], split over all axes of the mesh. Of `draw` that depends on seed, step
-  and worker alone, any number of processes have the same batches.
+  The workers lie along all axes of the mesh, or those given, and are numbered
+  in their order; `draw` is worker -> tree of arrays [n, ...], of the same
+  shapes for all. Returns arrays [workers * n, ...], split over these axes. Of
+  `draw` that depends on seed, step and worker alone, any number of processes
+  have the same batches.
 
   >>> mesh = jax.make_mesh((2,), ('data',))
   >>> batches(mesh, lambda worker: jax.numpy.full(3, worker)).tolist()
   [0, 0, 0, 1, 1, 1]
   """
-  sharding = NamedSharding(mesh, P(mesh.axis_names))
-  places: Any = sharding.addressable_devices_indices_map((mesh.size,))
-  drawn = {at: draw(part[0].start or 0) for at, part in places.items()}
+  axes = mesh.axis_names if axis is None else axes_lib.names(axis)
+  size = math.prod(mesh.shape[a] for a in axes)
+  sharding = NamedSharding(mesh, P(axes))
+  places: Any = sharding.addressable_devices_indices_map((size,))
+  worker = {at: part[0].start or 0 for at, part in places.items()}
+  drawn = {i: draw(i) for i in {*worker.values()}}
 
   def put(*rows):
-    shape = mesh.size * len(rows[0]), *rows[0].shape[1:]
-    parts = [jax.device_put(x, at) for at, x in zip(drawn, rows, strict=True)]
+    shape = size * len(rows[0]), *rows[0].shape[1:]
+    parts = [jax.device_put(x, at) for at, x in zip(worker, rows, strict=True)]
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
-  return jax.tree.map(put, *drawn.values())
+  return jax.tree.map(put, *(drawn[i] for i in worker.values()))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.distributed import workers
 from fl_sketch.distributed.engine import Mean, PerWorker, is_worker
+from fl_sketch.distributed.sharded import join, split
 from fl_sketch.rounds import axes as axes_lib
 from fl_sketch.utils import checks
 from fl_sketch.utils.types import Params, Tree
@@ -67,12 +68,11 @@ def outer(
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
     )
-  axes, dense, sharded = mean.axes, mean.dense_axes, mean.sharded_axes
+  axes, dense = mean.axes, mean.dense_axes
   if outer is None:
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
   inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
-  own = lambda tree: _mark(tree, axes + sharded)
-  shared = lambda tree: _mark(tree, sharded) if sharded else tree
+  own = lambda tree: _mark(tree, axes)
 
   def init(params) -> Any:
     parts = _split(params, params, fragments)
@@ -80,7 +80,7 @@ def outer(
       step=jnp.int32(0), inner=own(inner.init(params)),
       moved=own(optax.tree.zeros_like(params)),
       mean=[mean.init(part) for part in parts],
-      outer=[shared(outer.init(part)) for part in parts],
+      outer=[outer.init(part) for part in parts],
     )  # fmt: skip
 
   def exchange(f, moved, params, means, outers):
@@ -89,11 +89,10 @@ def outer(
     part = axes_lib.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
     estimate = optax.tree.cast_like(estimate, anchor)
-    updates, state = outer.update(estimate, _read(outers[f]), anchor)
-    outers[f] = shared(state)
+    updates, outers[f] = outer.update(estimate, outers[f], anchor)
     parts = _split(optax.tree.zeros_like(params), params, fragments)
     parts[f] = optax.tree.cast_like(updates, anchor)
-    return _join(parts, params), means, outers
+    return join(parts, params), means, outers
 
   wait = lambda _, params, *states: (optax.tree.zeros_like(params), *states)
   branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
@@ -117,7 +116,7 @@ def outer(
       jax.tree.map(lambda m, f=f: jnp.where(branch == f, 0, m), part)
       for f, part in enumerate(_split(moved, params, fragments), 1)
     ]
-    left = _join(left, params)
+    left = join(left, params)
     return updates, OuterState(step, own(new), own(left), *states)
 
   return optax.GradientTransformationExtraArgs(init, update)
@@ -180,13 +179,5 @@ def _split(tree, params, fragments) -> list[Tree]:
   for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
     of[i] = load.index(min(load))
     load[of[i]] += max(sizes[i], 1)
-  leaves, treedef = jax.tree.flatten(tree)
-  pick = lambda f: [x if of[i] == f else None for i, x in enumerate(leaves)]
-  return [treedef.unflatten(pick(f)) for f in range(fragments)]
-
-
-def _join(parts, params):
-  treedef = jax.tree.structure(params)
-  rows = zip(*map(treedef.flatten_up_to, parts), strict=True)
-  first = lambda row: next(x for x in row if x is not None)
-  return treedef.unflatten(map(first, rows))
+  parts = split(tree, [of[i] for i in range(len(sizes))])
+  return [parts[f] for f in range(fragments)]

@@ -1,9 +1,10 @@
 """State, gradients and whole steps of workers on a mesh."""
 
 from collections.abc import Callable
+import math
 from typing import Any
 
-from fl_sketch.distributed import bills, variation
+from fl_sketch.distributed import bills, sharded, variation
 from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.distributed.outer_steps import worker_params
 from fl_sketch.rounds import axes
@@ -34,15 +35,11 @@ def init(
 ) -> Tree:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
-  `specs` is a `PartitionSpec` of the parameters, or a tree of them. Raises
-  ValueError if devices would update their copies of an array apart; of
-  parameters that all share, `train_step` raises it.
+  `specs` are the parameters' as of `mean_over`.
   """
   of_state = state_specs(tx, params, mesh, specs)
-  if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
-    variation.check_copies(tx, params, mesh, specs, of_state)
   shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
-  fn = _on(mesh, tx.init, (specs,), of_state)
+  fn = _over_workers(tx.init, mesh, specs, (bills.COPIES,), of_state)
   return jax.jit(fn, out_shardings=shardings)(params)
 
 
@@ -58,51 +55,83 @@ def state_specs(
   >>> from fl_sketch.distributed import mean_over
   >>> mesh = jax.make_mesh((1,), ('data',))
   >>> tx = mean_over('data', 'top_k(k=1, error_feedback=True)')
-  >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)
-  ('data',)
+  >>> found = state_specs(tx, {'w': jax.numpy.ones(3)}, mesh)
+  >>> [tuple(spec) for spec in jax.tree.leaves(found.encode)]
+  [('data',)]
   """
-  parts = jax.tree.leaves_with_path(bills.shards(tx, params, mesh, specs))
-  of_params = jax.tree.leaves(jax.tree.broadcast(specs, params))
-  pairs = zip(parts, of_params, strict=True)
-  known = [(p, x.shape, s) for (p, x), s in pairs]
+  bills.shards(tx, params, mesh, specs)  # raises what specs do not fit
+  inner = sharded.axes_of(specs)
+  of_params = sharded.of_leaves(specs, params)
+  pairs = zip(jax.tree.leaves_with_path(params), of_params, strict=True)
+  known = {(path, x.shape): spec for (path, x), spec in pairs}
+
+  def like(path, shape):
+    ends = ((path[i:], shape) for i in range(len(path) + 1))
+    return next((known[end] for end in ends if end in known), P())
 
   def spec(path, x):
-    if is_worker(x):
+    if not is_worker(x):
+      return like(path, x.shape)
+    if {*x.axes} & {*inner}:  # of a device's shards
       return PerWorker(P(x.axes), x.axes)
-    of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
-    return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
+    row = lambda end, leaf: P(x.axes, *like((*path, *end), leaf.shape[1:]))
+    return PerWorker(jax.tree.map_with_path(row, x.value), x.axes)
 
-  state = jax.eval_shape(_on(mesh, tx.init, (specs,), P()), params)
+  state = _over_workers(tx.init, mesh, specs, (P(),), P())
+  state = jax.eval_shape(state, params)
   return jax.tree.map_with_path(spec, state, is_leaf=is_worker)
 
 
 def train_step(
   loss: Callable[..., Tree], tx: optax.GradientTransformation,
-  mesh: jax.sharding.Mesh, *, has_aux: bool = False, donate: bool = False,
+  mesh: jax.sharding.Mesh, *, specs: Tree = bills.COPIES,
+  has_aux: bool = False, donate: bool = False,
 ) -> Callable[..., tuple[Params, Tree, Tree]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, mean loss).
 
-  The transformation has `mean_over` or `algorithm` in it, over all axes of the
-  mesh, and the loss is (params, batch) -> f32[], of one worker's part of the
-  batch: leaves of `batch` are split along axis 0 over all axes. The parameters
-  are the same on all.
-
-  Further arguments of the step follow the batch in the loss, whole on each
-  worker. Of a `jax.random.key` among them each worker gets its own, by
-  `fold_in` of its number. With `has_aux` the loss returns (f32[], tree of
+  The loss is (params, batch) -> f32[], of one worker's part of the batch. The
+  rest is as of `map_step`. With `has_aux` the loss returns (f32[], tree of
   floats), such as metrics or a new state of batch norm, and the step the means
   of both over the workers::
 
       step = train_step(loss, tx, mesh, has_aux=True)
       params, state, (value, stats) = step(params, state, batch, stats, key)
+  """
+
+  def local(params, state, batch, *shared):
+    place = worker_params(params, state)
+    of_worker = jax.value_and_grad(loss, has_aux=has_aux)
+    value, grads = of_worker(place, batch, *shared)
+    updates, state = tx.update(grads, state, params)
+    return optax.apply_updates(params, updates), state, value
+
+  return map_step(local, tx, mesh, specs=specs, donate=donate)
+
+
+def map_step(
+  step: Callable[..., tuple[Params, Tree, Tree]],
+  tx: optax.GradientTransformation, mesh: jax.sharding.Mesh, *,
+  specs: Tree = bills.COPIES, donate: bool = False,
+) -> Callable[..., tuple[Params, Tree, Tree]]:  # fmt: skip
+  """Map a training step of your own over the workers of a mesh, under jit.
+
+  The step is (params, state, batch) -> (params, state, tree of floats): it
+  takes gradients of its part of the batch and calls `tx.update` once. The
+  result has the means of the third tree over the workers. The transformation
+  has `mean_over` or `algorithm` in it, over all axes of the mesh but those that
+  `specs` name, along which jit shards parameters and work; leaves of `batch`
+  are split along axis 0 over all others, and may be split further.
+
+  Further arguments follow the batch, whole on each worker. Of a
+  `jax.random.key` among them each worker gets its own, by `fold_in` of its
+  number.
 
   With `donate` the step reuses the memory of params and state: the arrays that
   it gets are deleted. Raises ValueError if an input does not fit the mesh, or
-  copies of an array would differ by device, as `init`.
+  copies of an array would differ by worker.
   """
   bills.check_kinds(tx, mesh)
-  axes = mesh.axis_names
-  of_worker = jax.value_and_grad(loss, has_aux=has_aux)
+  axes = _workers(mesh, specs)
 
   def own(x):  # a worker's key of a shared one
     if x.dtype == jnp.uint32 and x.shape[-1:] == (2,):  # the same for all
@@ -112,42 +141,51 @@ def train_step(
 
   def local(params, state, batch, *shared):
     shared = jax.tree.map(own, shared)
-    place = worker_params(params, state)
-    value, grads = of_worker(place, batch, *shared)
-    updates, state = tx.update(grads, state, params)
-    return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
+    params, state, aux = step(params, state, batch, *shared)
+    return params, state, lax.pmean(aux, axes)
 
   @jax.jit(donate_argnums=(0, 1) if donate else ())
-  def step(params, state, batch, *shared):
-    _check_batch(batch, mesh)
-    specs = state_specs(tx, params, mesh)
-    _check_state(tx, params, state, mesh, specs)
-    sent = bills.bytes_per_step(tx, params, mesh).by_axis
+  def mapped(params, state, batch, *shared):
+    _check_batch(batch, mesh, axes)
+    of_state = state_specs(tx, params, mesh, specs)
+    _check_state(tx, params, state, mesh, specs, of_state)
+    sent = bills.bytes_per_step(tx, params, mesh, specs).by_axis
     if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
       raise ValueError(
         f'tx averages nothing over {apart} of the mesh; set them as axis or '
         'dense_axes of mean_over.'
       )
-    variation.check_copies(tx, params, mesh, P(), specs)
-    given = P(), specs, P(axes), *[P()] * len(shared)
-    run = _on(mesh, local, given, (P(), specs, P()))
-    return run(params, state, batch, *shared)
+    variation.check_copies(tx, params, mesh, specs, of_state)
+    given = P(), of_state, P(axes), *[P()] * len(shared)
+    run = _over_workers(local, mesh, specs, given, (P(), of_state, P()))
+    made = run(params, state, batch, *shared)
+    if len(axes) == len(mesh.axis_names):
+      return made
+    return sharded.placed(made, mesh, (specs, of_state, P()))
 
-  return step
+  return mapped
 
 
-def _check_batch(batch, mesh):
+def _workers(mesh, specs) -> tuple[str, ...]:
+  """Return the axes of a mesh along which the workers lie."""
+  inner = sharded.axes_of(specs)
+  return tuple(a for a in mesh.axis_names if a not in inner)
+
+
+def _check_batch(batch, mesh, axes):
+  size = math.prod(mesh.shape[a] for a in axes)
   for path, x in jax.tree.leaves_with_path(batch):
-    if not x.shape or x.shape[0] % mesh.size:
+    if not x.shape or x.shape[0] % size:
       raise ValueError(
         f'batch{jax.tree_util.keystr(path)} has shape {x.shape}: axis 0 must '
-        f'be a multiple of the {mesh.size} workers; pass what all share after '
+        f'be a multiple of the {size} workers; pass what all share after '
         'the batch.'
       )
 
 
-def _check_state(tx, params, state, mesh, specs):
-  like = jax.eval_shape(_on(mesh, tx.init, (P(),), specs), params)
+def _check_state(tx, params, state, mesh, specs, of_state):
+  like = _over_workers(tx.init, mesh, specs, (P(),), of_state)
+  like = jax.eval_shape(like, params)
   shapes = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
   same = jax.tree.structure(state) == jax.tree.structure(like)
   if not same or shapes(state) != shapes(like):
@@ -157,10 +195,18 @@ def _check_state(tx, params, state, mesh, specs):
     )
 
 
-def _on(mesh, fn, in_specs, out_specs):
-  """Map fn over a mesh, whose Explicit axes would not split what is whole."""
-  types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
-  mesh = mesh.update(axis_types=types)
-  return jax.shard_map(
-    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-  )
+def _over_workers(fn, mesh, specs, in_specs, out_specs):
+  """Map fn over the workers of a mesh; XLA splits what lies over other axes."""
+  axes = _workers(mesh, specs)
+  cut = lambda tree: jax.tree.map(lambda s: sharded.cut(s, axes), tree)
+  mapped = jax.shard_map(
+    fn, mesh=mesh, in_specs=(of_args := cut(in_specs)),
+    out_specs=cut(out_specs), axis_names={*axes}, check_vma=False,
+  )  # fmt: skip
+  lay = lambda x, spec: sharded.laid(x, mesh, spec, axes)
+
+  def run(*args):
+    each = jax.tree.broadcast(of_args, args)
+    return mapped(*jax.tree.map(lay, args, each))
+
+  return run

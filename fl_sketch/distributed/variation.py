@@ -5,9 +5,8 @@ through loops and branches, where the types of `jax.shard_map` stop at a loop
 that starts from what is shared.
 """
 
-from fl_sketch.distributed import bills
+from fl_sketch.distributed import bills, sharded
 from fl_sketch.privacy.noninterference import flow
-from fl_sketch.rounds.axes import names
 from fl_sketch.utils.types import Params, Tree
 import jax
 import optax
@@ -44,16 +43,16 @@ def check_copies(
 ):  # fmt: skip
   """Raise ValueError if an update would move copies of an array apart.
 
-  `of_state` are the `PartitionSpec`s of the state. Only axes over which `tx`
-  sends, or parameters are sharded, are looked at: a loop may average over
-  others by itself.
+  `of_state` are the `PartitionSpec`s of the state. Only the axes of the workers
+  are looked at, over which `tx` sends: a loop may average over others by
+  itself, and along those that jit shards there is one value.
   """
   traced = bills.traced_update(tx, params, mesh, specs)
   program, (_, state, params) = traced
   of_params, of_rows = _axes(specs, params), _axes(of_state, state)
-  over = set().union(*of_params)
-  over |= {*bills.bytes_per_step(tx, params, mesh, specs).by_axis}
-  over = {a for a in over if mesh.shape[a] > 1}
+  sent = bills.bytes_per_step(tx, params, mesh, specs).by_axis
+  inner = sharded.axes_of(specs)
+  over = {a for a in sent if a not in inner and mesh.shape[a] > 1}
   updates, rows, waiting = _walked(program, over, of_params, of_rows)
   if waiting & over:
     raise ValueError(
@@ -64,8 +63,7 @@ def check_copies(
   if text := _first('update of params', params, updates, of_params, over):
     raise ValueError(
       f'Devices would update their copies of an array apart: the {text}. Give '
-      'each array a mean_over (optax.partition, not optax.masked); one that is '
-      'not sharded requires dense_axes.'
+      'each array a mean_over (optax.partition, not optax.masked).'
     )
   if text := _first('state', state, rows, of_rows, over):
     raise ValueError(
@@ -105,7 +103,7 @@ def _first(name, tree, values, allowed, over) -> str:
 def _axes(specs, tree) -> list[set[str]]:
   """Return the mesh axes over which each leaf of a tree is split."""
   leaves = jax.tree.leaves(jax.tree.broadcast(specs, tree))
-  return [{a for part in x if part for a in names(part)} for x in leaves]
+  return [{*sharded.axes_of(spec)} for spec in leaves]
 
 
 def _apart(axes) -> flow.Value:

@@ -70,10 +70,7 @@ MISTAKES = [
   # Axes and specs.
   (lambda: step(chain(mean_over('date'))), 'date'),
   (lambda: step(chain(mean_over('slow')), mesh=TWO), "nothing over .'fast'"),
-  (
-    lambda: step(chain(mean_over('slow', sharded_axes='fast')), mesh=TWO),
-    'fas',
-  ),
+  (lambda: step(chain(mean_over('slow', specs=P('fast'))), mesh=TWO), 'fast'),
   (lambda: mean_over('data', dense_axes='data'), 'each once'),
   (lambda: mean_over(()), 'one mesh axis at least'),
   (lambda: step(chain(per_worker(trace, 'date'), mean)), 'date'),

@@ -232,3 +232,12 @@ def test_four_processes_are_the_four_workers_of_one(tmp_path):
     equal = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
     check = np.testing.assert_array_equal if gathered else equal
     jax.tree.map(check, one[name], four[0][name])
+
+
+@pytest.mark.nightly
+def test_the_sharded_decoder_of_the_guide_learns(tmp_path):
+  """Catches a guide that does not run, and a mean that does not train."""
+  log, script = tmp_path / 'log', EXAMPLE.with_name('sharded_decoder.py')
+  text = harness.finish((harness.start([script], log), log))
+  first, last = map(float, re.findall(r'[\d.]+(?= at)', text))
+  assert last < 0.6 * first

@@ -97,7 +97,7 @@ COLLECTIVES = {
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
 FILES = 'axes', 'comms', 'evaluation', 'peers', 'round'
-WORKERS = 'engine', 'outer_steps', 'step', 'workers'
+WORKERS = 'engine', 'outer_steps', 'sharded', 'step', 'workers'
 
 
 def test_collectives_stand_in_the_engine_alone():

@@ -24,7 +24,12 @@ def collective_bytes(compiled: jax.stages.Compiled) -> bills.Bytes:
   shardings = compiled.input_shardings, compiled.output_shardings
   meshes = [getattr(x, 'mesh', None) for x in jax.tree.leaves(shardings)]
   mesh = next((x for x in meshes if x is not None), None)
-  return bills._bill(_compiled(compiled.as_text(), mesh))
+  return of_text(compiled.as_text(), mesh)
+
+
+def of_text(text: str, mesh: bills.Mesh | None) -> bills.Bytes:
+  """Count the bytes of a program's text, over the axes of its mesh."""
+  return bills._bill(_compiled(text, mesh))
 
 
 def _compiled(text, mesh) -> list[bills.Collective]:
@@ -89,6 +94,13 @@ def _groups(text, devices) -> list[list[int]]:
   if found := re.search(r'(?:groups|pairs)=\{((?:\{[\d, ]*\},?)*)\}', text):
     listed = [numbers(x) for x in found[1].split('}') if numbers(x)]
     return listed or [[*range(devices)]]
+  if found := re.search(r'groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}', text):
+    sizes = {k: int(n) for k, n in re.findall(r"'(\w+)'=(\d+)", found[1])}
+    among = re.findall(r"'(\w+)'", found[2])
+    ids = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
+    order = sorted(range(len(sizes)), key=lambda i: [*sizes][i] in among)
+    n = math.prod(n for k, n in sizes.items() if k in among)
+    return ids.transpose(order).reshape(-1, n).tolist()
   found = re.search(r'groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+))?', text)
   if not found:
     raise ValueError(f'Groups of devices are not known: {text[:99]}')

@@ -179,9 +179,9 @@ def parameters(workdir):
   return {jax.tree_util.keystr(path): x for path, x in leaves}
 
 
-def in_processes(folder, count, *names):
-  """What each of the processes of in_processes.py has found."""
-  port, script = free_port(), ROOT / 'tests' / 'support' / 'in_processes.py'
+def in_processes(folder, count, *names, script='in_processes.py'):
+  """What each of the processes of a script has found."""
+  port, script = free_port(), ROOT / 'tests' / 'support' / script
   outs, started = [folder / f'{count}_{i}' for i in range(count)], []
   for i, out in enumerate(outs):
     command = map(str, (script, port, count, i, out, *names))

@@ -1,0 +1,81 @@
+"""Parameters that jit shards: two workers of two devices each."""
+
+import json
+
+import compiled_bills
+import compressor_cases as cases
+import harness
+import jax
+import numpy as np
+import pytest
+
+DENSE, OUTER = ('dense', False, 'sharded'), ('dense', False, 'outer')
+FAST = [DENSE, (cases.FEEDBACK, True, 'sharded'), ('dense', False, 'whole')]
+ALONE = 'dense', 'bfloat16'  # compressors in which no two numbers meet
+CASES = [
+  *((*case, 'sharded') for case in cases.CASES), OUTER,
+  *(('eden(bits=2)', both, 'outer') for both in (False, True)),
+  *((text, False, how) for text in ALONE for how in ('sharded', 'whole')),
+]  # fmt: skip
+
+
+def played(tmp_path, cases, processes=1):
+  """What processes find, of two workers of two devices in all."""
+  script, texts = 'sharded_steps.py', map(json.dumps, cases)
+  return harness.in_processes(tmp_path, processes, *texts, script=script)
+
+
+def check(found):
+  """Holds for each case of what a process has found."""
+  mesh = jax.sharding.AbstractMesh((2, 2), ('slow', 'fsdp'))
+  one_each = jax.sharding.AbstractMesh((2,), ('slow',))
+  sent = {
+    case: compiled_bills.of_text(
+      one['text'], one_each if case[2] == 'whole' else mesh
+    ).by_axis
+    for case, one in found.items()
+  }
+  for case, one in found.items():
+    over, like = sent[case], sent[OUTER if case[2] == 'outer' else DENSE]
+    assert case[2] == 'whole' or over['fsdp'] == like['fsdp'], case
+    # The loss is averaged as well; XLA may join equal sums of scalars.
+    assert abs(over['slow'] - one['bill']['slow']) <= 8, case
+    assert all(len(copies) == 1 for copies in one['bits'].values()), case
+    assert one['again'] == one['bits'], case
+    assert one['compiled'] == 1, case
+
+
+def check_losses(found):
+  """Are those of whole parameters, of compressors that see no neighbour."""
+  for text, both_ways, how in found:
+    if how == 'whole':
+      whole, parts = ((text, both_ways, x) for x in ('whole', 'sharded'))
+      losses = found[whole]['losses'], found[parts]['losses']
+      np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_shards_are_compressed_where_they_lie(tmp_path):
+  """Catches a model that is gathered, copies that differ, a lost residual."""
+  (found,) = played(tmp_path, FAST)
+  check(found)
+  check_losses(found)
+
+
+@pytest.mark.nightly
+def test_every_compressor_works_by_shards(tmp_path):
+  """Catches a compressor that XLA gathers for, and another mean of shards."""
+  (found,) = played(tmp_path, CASES)
+  check(found)
+  check_losses(found)
+
+
+@pytest.mark.long
+def test_two_processes_are_one(tmp_path):
+  """Catches shards that depend on the process in which they lie."""
+  (one,), both = (played(tmp_path, CASES, n) for n in (1, 2))
+  for found in both:
+    check(found)
+  for case, alone in one.items():
+    joined = both[0][case]['bits'] | both[1][case]['bits']
+    assert joined.keys() == alone['bits'].keys()
+    np.testing.assert_allclose(both[0][case]['losses'], alone['losses'], 1e-5)
