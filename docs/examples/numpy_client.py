@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 U, PRIME = np.uint32, 2**31 - 1
-SHIFT, SIGN, BUCKET, SAMPLE = 1, 2, 3, 4
+SHIFT, SIGN, BUCKET, SAMPLE, ROUNDING = 1, 2, 3, 4, 6
 ROUND, CLIENT, CODEC = 1, 2, 0x10CA2
 HELLO, WORK, GO_ON, EVALUATE = range(4)  # kinds of requests
 PAYLOAD, NEED, REFUSED, JSON = range(4)  # kinds of replies
@@ -41,8 +41,6 @@ def threefry(key, a, b):
 
 seed_key = lambda seed: np.array([0, seed & 0xFFFFFFFF], U)
 fold_in = lambda key, n: threefry(key, 0, n)[:, 0]
-bits = lambda key, n: np.bitwise_xor(*threefry(key, np.zeros(n), np.arange(n)))
-uniform = lambda key, n: (bits(key, n) >> U(9) | U(0x3F800000)).view('f4') - 1
 
 
 def mix(x):
@@ -153,6 +151,10 @@ def block_srht(key, x, size, block=4096):
   return (d / size) ** 0.5 * kept
 
 
+def uniform(key, x):
+  return (word(counter(x), *seeds(key, 1, ROUNDING)) >> U(8)) / 2**24
+
+
 fraction = lambda x, scale: x / np.where(scale > 0, scale, 1)
 
 
@@ -168,7 +170,7 @@ def sign(key, x, norm='l1'):
 
 def bfloat16(key, x):
   x = np.clip(x, -3.3895314e38, 3.3895314e38).astype('f4').view(U)
-  upper = x + (bits(key, len(x)) & U(0xFFFF)) >> U(16)
+  upper = x + (word(counter(x), *seeds(key, 1, ROUNDING)) >> U(16)) >> U(16)
   return [upper.astype('<u2').view([('bfloat16', '<u2')])]
 
 
@@ -177,7 +179,7 @@ def rounded(key, x, bound, block):
   rows = np.append(abs(x), np.zeros(-len(x) % block)).reshape(-1, block)
   scale = rows.max(1)
   steps = (fraction(rows, scale[:, None]) * bound).ravel()[: len(x)]
-  level = np.floor(steps) + (uniform(key, len(x)) < steps % 1)
+  level = np.floor(steps) + (uniform(key, x) < steps % 1)
   level = np.copysign(level, x).astype('i1')
   if bound > 7:
     return level, scale
@@ -230,13 +232,13 @@ class Client:
       body = text + b''.join(x.tobytes() for x in leaves)
       sender = run, incarnation, number, self.id, stage
       fields = *sender, zlib.crc32(layout.encode()), len(body)
-      head = REPLY.pack(b'FLSK', 2, kind, *fields)
+      head = REPLY.pack(b'FLSK', 3, kind, *fields)
       return head + struct.pack('<I', zlib.crc32(head + body)) + body
 
     head, body = message[: REQUEST.size], message[REQUEST.size + 4 :]
     (crc,) = struct.unpack_from('<I', message, REQUEST.size)
-    if (magic, version, crc) != (b'FLSQ', 2, zlib.crc32(head + body)):
-      return reply(REFUSED, text=b'The request is damaged or not of version 2.')
+    if (magic, version, crc) != (b'FLSQ', 3, zlib.crc32(head + body)):
+      return reply(REFUSED, text=b'The request is damaged or not of version 3.')
     if kind in (HELLO, EVALUATE):  # it does not evaluate
       about = {} if kind == EVALUATE else self.about
       return reply(JSON, text=json.dumps(about).encode())

@@ -88,14 +88,14 @@ def pack_bits(codes, width):
 def qsgd(key, x, levels):
   """Return (packed levels, norm)."""
   norm = np.linalg.norm(x)
-  draws = base.uniform(key, len(x))
+  draws = base.uniform(key, x)
   level = np.floor(abs(fraction(x, norm)) * levels + draws)
   return pack(np.copysign(level, x), levels), norm
 
 
 def shared_sign(key, x, bound):
   """Return the bits."""
-  return [np.packbits(bound * (2 * base.uniform(key, len(x)) - 1) < x)]
+  return [np.packbits(bound * (2 * base.uniform(key, x) - 1) < x)]
 
 
 def quantized_top_k(key, x, k, bits, bucket):
@@ -143,35 +143,52 @@ def dct_blocks(key, x, k, side=64):
   return dct_top_k(key, x, min(k, width), width)
 
 
-def deal(key, x):
-  """Reorder between two passes of a rotation."""
-  d, block = len(x), min(4096, 1 << len(x).bit_length() - 1)
-  columns, beyond = divmod(d, block)
-  cut = d - beyond
-  if count := -(-beyond * cut // d):
-    at, end = base.sample(key, count, cut), np.arange(cut, cut + count)
-    x[[*at, *end]] = x[[*end, *at]]
-  return np.append(x[:cut].reshape(block, columns).T, x[cut:])
+def turned(x, words, plane=0):
+  """Return a pass over a block: signs, and an orthonormal transform."""
+  return base.hadamard(x * base.signs(words, plane)) / len(x) ** 0.5
 
 
-def rotated(key, x, n):
-  """Return n entries of the rotated vector."""
-  d = len(x)
-  if d <= 32:
-    words = word(np.arange(d * d, dtype=U), seeds(key, 1, ENTRY)[0])
-    q, r = np.linalg.qr(normal(words).reshape(d, d))
-    return (d / n) ** 0.5 * (q * np.sign(np.diag(r)))[:n] @ x
-  for key_of in (base.fold_in(key, i) for i in range(2)):
-    x = deal(key_of, base.block_srht(key_of, x, d))
-  return base.block_srht(base.fold_in(key, 2), x, n)
+def rotated(key, x):
+  """Return the vector, of which each block of 4,096 is rotated by itself."""
+  y, own, places = np.array(x), seeds(key, 10, base.SIGN), np.arange(4096)
+  cut = len(x) - len(x) % 4096
+  for seed in own[:2]:
+    for i in range(cut // 4096):
+      words = word((i // 32 * 4096 + places).astype(U), seed)
+      part = slice(4096 * i, 4096 * (i + 1))
+      y[part] = turned(y[part], words, i % 32)
+  if n := len(x) - cut:
+    y[cut:] = rest_rotated(key, own[2:], y[cut:], n)
+  return y
+
+
+def rest_rotated(key, own, x, n):
+  """Return the n numbers beyond the last block, rotated."""
+  if n <= 32:
+    words = word(np.arange(n * n, dtype=U), seeds(key, 1, ENTRY)[0])
+    q, r = np.linalg.qr(normal(words).reshape(n, n))
+    return (q * np.sign(np.diag(r))) @ x
+  m = 1 << n.bit_length() - 1
+  starts = [0, n - m][: 1 + (m < n)]
+  for start, seed in zip(4 * starts, own, strict=False):
+    part = slice(start, start + m)
+    x[part] = turned(x[part], word(np.arange(m, dtype=U), seed))
+  return x
 
 
 def eden(key, x, bits=1, num_coordinates=None, rotate=True, scale='unbiased'):
-  """Return (planes of bits, scale)."""
-  n = num_coordinates or len(x)
-  y = rotated(key, x, n) if rotate else x
-  planes, size = base.eden(key, y, bits, scale=scale)
-  return planes, size * (n / len(x) if scale == 'least_squares' else 1)
+  """Return (planes of bits, scales)."""
+  if not rotate:
+    return base.eden(key, x, bits, scale=scale)
+  d, n = len(x), num_coordinates or len(x)
+  if num_coordinates:
+    x = base.block_srht(base.fold_in(key, 0), x, n)
+  y = rotated(key, x)
+  rows = [y[i : i + 4096] for i in range(0, n, 4096)]
+  found = [base.eden(key, row, bits, scale=scale) for row in rows]
+  planes, scales = zip(*found, strict=True)
+  part = n / d if scale == 'least_squares' else 1
+  return np.concatenate(planes, 1), np.array(scales) * part
 
 
 def layerwise(key, leaves, factory, sizes):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, TypeAlias
 
 from fl_sketch import sketches
+from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import Like, leaf_type, wide_type
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Payload, Tree
@@ -96,6 +97,18 @@ def largest(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 def scattered(d: int, values: jax.Array, at: jax.Array) -> jax.Array:
   """Return f32[d] with the values at these indices, 0 elsewhere."""
   return jnp.zeros(d, values.dtype).at[at].set(values)
+
+
+def words(key: Key, n: int) -> jax.Array:
+  """Return uint32[n], the random words with which numbers are rounded."""
+  # Not jax.random.bits, which takes ten times as long.
+  (seed,) = hashing.seeds(key, 1, hashing.ROUNDING)
+  return hashing.word(jnp.arange(n, dtype=jnp.uint32), seed)
+
+
+def uniform(key: Key, n: int) -> jax.Array:
+  """Return f32[n] in [0, 1): the upper 24 bits of `words`."""
+  return (words(key, n) >> 8).astype(jnp.float32) * 2.0**-24
 
 
 def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:

@@ -7,7 +7,6 @@ from fl_sketch import sketches
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches import primitives
 from fl_sketch.utils import fields
-import jax
 from jax import lax
 import jax.numpy as jnp
 
@@ -27,6 +26,7 @@ class qsgd(base.VectorCodec):
   Signs and levels are one integer each. The payload is (uint8[ceil(d / 4)] for
   s = 1, uint8[ceil(d / 2)] up to 7, int8[d] up to 127, else int16[d]; f32[]).
 
+  >>> import jax
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)
   ((3,), 3.0)
@@ -42,7 +42,7 @@ class qsgd(base.VectorCodec):
 
   def encode_vector(self, key, x):
     levels, norm = self.levels, primitives.norm(x)
-    draws = jax.random.uniform(key, x.shape, x.dtype)
+    draws = base.uniform(key, x.size)
     level = jnp.floor(jnp.abs(base.fraction(x, norm)) * levels + draws)
     return packing.pack(jnp.where(x < 0, -level, level), levels), norm
 
@@ -61,6 +61,7 @@ class sign(base.VectorCodec):
 
   The payload is (uint8[ceil(d / 8)], f32[]), of which a set bit is a minus.
 
+  >>> import jax
   >>> sign().encode(jax.random.key(0), jnp.array([-3.0, 0.0, 1.5]))
   (Array([128], dtype=uint8), Array(1.5, dtype=float32))
 
@@ -98,6 +99,7 @@ class shared_sign(base.VectorCodec):
   A good B > 0 is a few times the norm over sqrt(d), for a rotated update or its
   table. The payload is uint8[ceil(d / 8)], where a set bit is a plus.
 
+  >>> import jax
   >>> shared_sign(2.0).encode(jax.random.key(0), jnp.array([2.0, -3.0]))
   Array([128], dtype=uint8)
 
@@ -107,7 +109,7 @@ class shared_sign(base.VectorCodec):
   bound: fields.Positive
 
   def encode_vector(self, key, x):
-    draws = self.bound * (2 * jax.random.uniform(key, x.shape) - 1)
+    draws = self.bound * (2 * base.uniform(key, x.size) - 1)
     return jnp.packbits(draws < x)
 
   def decode_vector(self, key, payload, d):
@@ -132,7 +134,7 @@ class bfloat16(base.VectorCodec):
 
   def encode_vector(self, key, x):
     bits = lax.bitcast_convert_type(jnp.clip(x, -_MOST, _MOST), jnp.uint32)
-    bits += jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
+    bits += base.words(key, x.size) >> 16
     upper = (bits >> 16).astype(jnp.uint16)
     rounded = lax.bitcast_convert_type(upper, jnp.bfloat16)
     return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
@@ -165,7 +167,7 @@ class _Scaled(base.VectorCodec):
     largest = (rows == scale[:, None]) & (rows > 0)  # 1, but for its rounding
     steps = jnp.where(largest, bound, steps).ravel()[: x.size]
     below = jnp.floor(steps)
-    draws = jax.random.uniform(key, x.shape, x.dtype)
+    draws = base.uniform(key, x.size)
     # Not floor(steps + draws): that sum is rounded, up more often than down.
     level = below + (draws < steps - below)
     return packing.pack(jnp.where(x < 0, -level, level), bound), scale
@@ -184,6 +186,7 @@ class int8(_Scaled):
   exact. omega = (r - 1) / 2 with r^2 = 1 + (block - 1) / m^2; delta = 1 - omega
   where that is positive. The payload is (int8[d]; scales f32[ceil(d / block)]).
 
+  >>> import jax
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()
   ([127, 0, -127], [1.0, 8.0])

@@ -10,7 +10,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs
-from fl_sketch.codecs import lloyd_max
+from fl_sketch.codecs import lloyd_max, rotation
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.runs import config as config_lib
@@ -115,6 +115,7 @@ def _candidates(updates, uplink_bytes, downlink_bytes):
 
   def add(op, size, up, down):  # a table's size, (bits, entries) of each way
     codec, back = _eden(size, *up), _eden(size, *down)
+    sent = _nbytes(*up, rotated=op == 'identity'), _nbytes(*down)
     noise = _omega(codec, size) * np.trace(gram)
     if op != 'identity':
       noise, op = table_alpha(d, size), f'{op}(size={size})'
@@ -123,29 +124,38 @@ def _candidates(updates, uplink_bytes, downlink_bytes):
         noise += float((norms * omegas).sum() * d / size)
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
-    sent, cosine = (_nbytes(*up), _nbytes(*down)), step_cosine(alpha)
-    choices.append(Choice(op, codec, back, *sent, alpha, cosine))
+    choices.append(Choice(op, codec, back, *sent, alpha, step_cosine(alpha)))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):
     up = send, _fitting(send, uplink_bytes, d)
     down = receive, _fitting(receive, downlink_bytes, d)
-    if (b := min(up[1], down[1])) > 0:
+    b = min(_fitting(send, uplink_bytes, d, rotated=False), down[1])
+    if b > 0:
       kind = 'block_cyclic' if send is None else 'block_srht'
       add(kind, b, (send, b), (receive, b))
-      if all(bits or entries == d for bits, entries in (up, down)):
-        add('identity', d, up, down)
+    if all(n > 0 and (bits or n == d) for bits, n in (up, down)):
+      add('identity', d, up, down)
   return choices
 
 
-def _nbytes(bits: int | None, entries: int) -> int:
-  return 4 * entries if bits is None else bits * -(-entries // 8) + 4
+def _nbytes(bits: int | None, entries: int, rotated: bool = True) -> int:
+  if bits is None:
+    return 4 * entries
+  scales = -(-entries // rotation.BLOCK) if rotated else 1
+  return bits * -(-entries // 8) + 4 * scales
 
 
-def _fitting(bits: int | None, budget: int | None, d: int) -> int:
+def _fitting(
+  bits: int | None, budget: int | None, d: int, rotated: bool = True
+) -> int:
   """Return how many entries, of d, a budget has room for."""
   if budget is None:
     return d
-  return min(d, budget // 4 if bits is None else (budget - 4) // bits * 8)
+  if bits is None:
+    return min(d, budget // 4)
+  of_block = bits * rotation.BLOCK // 8 + 4
+  blocks, left = divmod(budget, of_block) if rotated else (0, budget)
+  return min(d, blocks * rotation.BLOCK + max(left - 4, 0) // bits * 8)
 
 
 def _eden(d: int, bits: int | None, entries: int) -> str | None:

@@ -21,7 +21,7 @@ from fl_sketch.utils.types import Payload, Tree
 import jax
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 _CRC = struct.Struct('<I')
 REQUEST = b'FLSQ'
 # Magic, version, kind, run, incarnation, round, client, stage, digest, weight,

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 # Domains: different uses of one key draw different words.
-SHIFT, SIGN, BUCKET, SAMPLE, ENTRY = 1, 2, 3, 4, 5
+SHIFT, SIGN, BUCKET, SAMPLE, ENTRY, ROUNDING = 1, 2, 3, 4, 5, 6
 PLANES = 32  # signs in a word
 PRIME = np.uint32(2**31 - 1)  # of Mersenne: reduced by shifts and masks
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fl_sketch.codecs import rotation
+
 from ..chen.studies.settings import ADAM
 from ..common import study as studies
 from ..common.workspace import Fields, Workspace
@@ -54,7 +56,8 @@ def _mean(codec: Callable[[Task, float], Fields]):
 
 def _eden(task, share):
   """One bit of as many rotated numbers as fit; three bits where all do."""
-  size = int(share * task.dimension * _BITS) - _BITS
+  scale = _BITS / rotation.BLOCK  # of each block, in bits a number
+  size = int((share * task.dimension * _BITS - _BITS) / (1 + scale))
   if size >= task.dimension:
     return {'kind': 'eden', 'bits': int(_BITS * share)}
   return {'kind': 'eden', 'num_coordinates': size}

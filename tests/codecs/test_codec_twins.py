@@ -8,10 +8,13 @@ from fl_sketch import codecs, sketches
 import jax
 import numpy as np
 import numpy_client
+import numpy_operators
 import operators
 from operators import KEY
 import pytest
-from scipy import fft
+from scipy import fft, linalg
+
+DATA = np.asarray(jax.random.key_data(KEY))
 
 
 def packed_by_hand(q, bound):
@@ -47,7 +50,7 @@ def sign_twin(name, x):
 
 def qsgd_twin(name, x):
   levels, norm = int(name.split('_')[1]), np.linalg.norm(x)
-  draw = np.asarray(jax.random.uniform(KEY, (D,)))
+  draw = numpy_client.uniform(DATA, x)
   q = np.sign(x) * np.floor(np.abs(x) / norm * np.float32(levels) + draw)
   return (packed_by_hand(q, levels), norm), norm * q / levels
 
@@ -64,8 +67,8 @@ def quantized_twin(name, x):
 
 
 def bfloat16_twin(name, x):
-  bits = np.asarray(jax.random.bits(KEY, (D,), np.uint16))
-  whole = x.view(np.uint32) + bits.astype(np.uint32) >> 16 << 16
+  words = np.uint32(2**24 * numpy_client.uniform(DATA, x))  # their upper bits
+  whole = x.view(np.uint32) + (words >> 8) >> 16 << 16
   out = whole.view(np.float32)
   return (out,), out
 
@@ -75,9 +78,25 @@ def scaled_twin(name, x):
   scales = [np.abs(x[i : i + block]).max() for i in range(0, D, block)]
   each = np.repeat(scales, block)[:D]
   steps = np.abs(x) / np.where(each == 0, 1, each) * np.float32(m)
-  draw = np.asarray(jax.random.uniform(KEY, (D,)))
+  draw = numpy_client.uniform(DATA, x)
   q = np.sign(x) * (np.floor(steps) + (draw < steps % 1))
   return (packed_by_hand(q, m), scales), each * q / m
+
+
+def rotation_twin(n):
+  """The matrix of the rotation of 57 numbers, or of 20."""
+  if n < 33:
+    rows = [numpy_operators.rotated(DATA, x) for x in np.eye(n)]
+    q = np.transpose(rows)
+    np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-12)
+    return q
+  t, places = np.eye(n), np.arange(32, dtype=np.uint32)
+  for i, seed in enumerate(numpy_client.seeds(DATA, 10, 2)[2:]):
+    flips = 1.0 - 2 * (numpy_client.word(places, seed) >> 31)
+    one, part = np.eye(n), slice(25 * (i % 2), 25 * (i % 2) + 32)
+    one[part, part] = linalg.hadamard(32) / 32**0.5 * flips
+    t = one @ t
+  return t
 
 
 def eden_twin(name, x):
@@ -90,15 +109,11 @@ def eden_twin(name, x):
     'eden_table_nearest': (1, D, True),
   }[name]
   t = np.eye(D)
+  if keep < D:
+    key = jax.random.fold_in(KEY, 0)
+    t = operators.twin(sketches.block_srht(keep), D, key)
   if 'table' not in name:
-    for i in range(3):
-      size = keep if i == 2 else D
-      key = jax.random.fold_in(KEY, i)
-      t = operators.twin(sketches.block_srht(size), D, key) @ t
-      if i < 2:  # 25 * 32 / 57 of those beyond the block change places
-        data = np.asarray(jax.random.key_data(key))
-        at, end = numpy_client.sample(data, 15, 32), np.arange(32, 47)
-        t[[*at, *end]] = t[[*end, *at]]
+    t = rotation_twin(keep) @ t
   y = t @ x.astype(np.float64)
   centroids, _ = codec_cases.lloyd(bits)
   half = centroids[len(centroids) // 2 :]

@@ -5,7 +5,7 @@ import chex
 import codec_cases
 from codec_cases import CODECS, U, there_and_back
 from fl_sketch import algorithms, codecs, rounds
-from fl_sketch.codecs import rotated
+from fl_sketch.codecs import rotation
 from fl_sketch.privacy.mechanisms.private_mean import (
   CentralRelease,
   LocalRelease,
@@ -107,11 +107,29 @@ def test_a_block_larger_than_what_is_sent_takes_no_memory():
   chex.assert_trees_all_equal(encode(KEY, x), exact)
 
 
-def test_what_is_dealt_comes_back():
-  """Catches parts that are restored in the order in which they were dealt."""
-  back = lambda x: rotated._deal(KEY, rotated._deal(KEY, x), back=True)
-  x = jnp.arange(10_000)
-  np.testing.assert_array_equal(operators.jit(back)(x), x)
+@pytest.mark.parametrize('d', [20, 9000])  # one of two blocks and a rest
+def test_a_rotation_comes_back(d):
+  """Catches passes that are undone in the order in which they were made."""
+  x = jnp.arange(1.0, d + 1)
+  there = operators.jit(lambda x: rotation.rotate(KEY, x))
+  back = operators.jit(lambda y: rotation.rotate(KEY, y, back=True))
+  np.testing.assert_allclose(back(there(x)), x, rtol=1e-3)
+  np.testing.assert_allclose(
+    jnp.linalg.norm(there(x)), jnp.linalg.norm(x), 1e-5
+  )
+
+
+@pytest.mark.parametrize('back', [False, True])
+def test_accelerators_rotate_blocks_as_cpus_do(back):
+  """Catches words or planes of another block, beyond 32 blocks too."""
+  seeds, d = jnp.arange(4, dtype=jnp.uint32).reshape(2, 2), 35 * 4096 + 3
+  x = jax.random.normal(KEY, (d,))
+  loop, whole = (
+    operators.jit(lambda x, f=f: f(seeds, x, 35, back))(x)
+    for f in (rotation._by_block, rotation._all_blocks)
+  )
+  np.testing.assert_allclose(loop, whole, rtol=0, atol=1e-5)
+  np.testing.assert_array_equal(loop[-3:], x[-3:])
 
 
 # Both sides of 32, of powers of two and of multiples of the block, and others.

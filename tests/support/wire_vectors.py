@@ -4,6 +4,7 @@ import json
 import pathlib
 
 from fl_sketch import codecs, sketches
+from fl_sketch.codecs import base
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.sites import replicas, wire
 from fl_sketch.sketches import hashing
@@ -41,7 +42,7 @@ CODECS = (
   "eden(bits=4, rotate=False, scale='least_squares')", 'eden(bits=1)',
   'eden of 20', 'eden(bits=3, num_coordinates=20)',
   "eden(bits=2, scale='least_squares')",
-  'eden(num_coordinates=100) of 10000',
+  'eden(num_coordinates=100) of 10000', 'eden(bits=2) of 9000',
 )  # fmt: skip
 RUN = wire.fingerprint({'seed': 42})
 # Sent with every payload, and not billed.
@@ -108,16 +109,14 @@ def drawn(seed: int) -> dict:
     'key': of_key(key),
     'fold_in': {n: of_key(jax.random.fold_in(key, n)) for n in (0, 1, 68_769)},
     'split_of_3': of_key(jax.random.split(key, 3)),
-    'bits': jax.random.bits(key, (5,)).tolist(),
-    'bits_of_16': jax.random.bits(key, (5,), np.uint16).tolist(),
-    'uniform': array(jax.random.uniform(key, (5,))),
+    'uniform': array(base.uniform(key, 5)),
   }
 
 
 def hashes(key) -> dict:
   """Words of the families of hash functions."""
   i = jnp.arange(5, dtype=jnp.uint32)
-  domains = ('SHIFT', 'SIGN', 'BUCKET', 'SAMPLE', 'ENTRY')
+  domains = ('SHIFT', 'SIGN', 'BUCKET', 'SAMPLE', 'ENTRY', 'ROUNDING')
   seeds = {n: hashing.seeds(key, 2, getattr(hashing, n)) for n in domains}
   two = hashing.families(key, 2, 2, hashing.BUCKET)[1]
   four = hashing.families(key, 2, 4, hashing.SIGN)[1]

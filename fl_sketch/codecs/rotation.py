@@ -1,0 +1,117 @@
+"""Random rotations of a vector, in blocks that fit a CPU's cache."""
+
+from fl_sketch.sketches import hashing, primitives
+from fl_sketch.sketches.hadamard import levels
+from fl_sketch.utils.types import Key
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+BLOCK = 4096
+_PASSES, _REST_PASSES = 2, 4
+_DENSE = 32  # numbers up to which sums of signs are far from normal
+
+
+def rotate(key: Key, x: jax.Array, *, back: bool = False) -> jax.Array:
+  """Rotate each block of 4,096 numbers of f32[d] by itself, or back.
+
+  A pass is random signs and an orthonormal Hadamard transform. Two passes make
+  the entries of a block near-Gaussian, whatever it is; after one a block of few
+  large numbers has few values. A pass over n numbers beyond the last block is
+  one over the first m and one over the last m, for m the largest power of two
+  up to n. The rotation of up to 32 numbers is uniform.
+
+  >>> x = jnp.arange(5000.0)
+  >>> y = rotate(jax.random.key(0), x)
+  >>> bool(jnp.allclose(rotate(jax.random.key(0), y, back=True), x, atol=1e-2))
+  True
+  """
+  seeds = hashing.seeds(key, _PASSES + 2 * _REST_PASSES, hashing.SIGN)
+  cut = x.size - x.size % BLOCK
+  if cut:
+    loop, whole = (
+      lambda seeds, x, f=f: f(seeds, x, cut // BLOCK, back)
+      for f in (_by_block, _all_blocks)
+    )
+    x = lax.platform_dependent(seeds[:_PASSES], x, cpu=loop, default=whole)
+  if cut == x.size:
+    return x
+  rest = _rest(key, seeds[_PASSES:], x[cut:], back)
+  return lax.dynamic_update_slice(x, rest, (cut,))
+
+
+def _turn(x, words, plane, m, back):
+  """Pass over each m numbers of a vector, or back."""
+  flip = lambda x: hashing.flip(x.reshape(-1, m), words, plane).ravel()
+  turn = lambda x: m**-0.5 * levels(x, m, 1)
+  return flip(turn(x)) if back else turn(flip(x))
+
+
+def _by_block(seeds, x, count, back):
+  """Rotate the first `count` blocks; 32 have their signs in the same words."""
+  places = jnp.arange(BLOCK, dtype=jnp.uint32)
+
+  def group(g, x):
+    counter = g.astype(jnp.uint32) * BLOCK + places
+    words = jax.vmap(hashing.word, (None, 0))(counter, seeds)
+
+    def one(plane, x):
+      at = ((g * hashing.PLANES + plane) * BLOCK,)
+      step = lambda i, part: _turn(
+        part, words[_PASSES - 1 - i if back else i][None], plane, BLOCK, back
+      )
+      part = lax.dynamic_slice(x, at, (BLOCK,))
+      return lax.dynamic_update_slice(
+        x, lax.fori_loop(0, _PASSES, step, part), at
+      )
+
+    left = jnp.minimum(hashing.PLANES, count - g * hashing.PLANES)
+    return lax.fori_loop(0, left, one, x)
+
+  return lax.fori_loop(0, -(-count // hashing.PLANES), group, x)
+
+
+def _all_blocks(seeds, x, count, back):
+  """Rotate the first `count` blocks at once, as suits accelerators."""
+  block = jnp.arange(count, dtype=jnp.uint32)[:, None]
+  counter = block // hashing.PLANES * BLOCK + jnp.arange(BLOCK)[None]
+  y = x[: count * BLOCK]
+  for seed in seeds[::-1] if back else seeds:
+    words = hashing.word(counter.astype(jnp.uint32), seed)
+    y = _turn(y, words, block % hashing.PLANES, BLOCK, back)
+  return lax.dynamic_update_slice(x, y, (0,))
+
+
+def _rest(key, seeds, x, back):
+  n = x.size
+  if n <= _DENSE:
+    q = _uniform(key, n)
+    return primitives.product(q.T if back else q, x)
+  m = 1 << (n.bit_length() - 1)
+  ends = 1 + (m < n)
+  steps, places = ends * _REST_PASSES, jnp.arange(m, dtype=jnp.uint32)
+
+  def one(i, x):
+    i = steps - 1 - i if back else i
+    at = ((n - m) * (i % ends),)
+    words = hashing.word(places, seeds[i])[None]
+    part = _turn(lax.dynamic_slice(x, at, (m,)), words, 0, m, back)
+    return lax.dynamic_update_slice(x, part, at)
+
+  return lax.fori_loop(0, steps, one, x)
+
+
+def _uniform(key, d):
+  """Return a uniform orthogonal matrix, f32[d, d]."""
+  # By Gram-Schmidt: batches of LAPACK's QR may hang on a CPU.
+  (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
+  words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)
+  columns = hashing.normal(words).reshape(d, d).T
+
+  def one(i, q):  # the rows from i on are 0
+    x = columns[i]
+    for _ in range(2):  # the second pass removes rounding errors of the first
+      x -= primitives.product(primitives.product(q, x), q)
+    return q.at[i].set(x / jnp.linalg.norm(x))
+
+  return lax.fori_loop(0, d, one, 0 * columns).T
