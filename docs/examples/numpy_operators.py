@@ -150,7 +150,7 @@ def turned(x, words, plane=0):
 
 def rotated(key, x):
   """Return the vector, of which each block of 4,096 is rotated by itself."""
-  y, own, places = np.array(x), seeds(key, 10, base.SIGN), np.arange(4096)
+  y, own, places = np.array(x), seeds(key, 8, base.SIGN), np.arange(4096)
   cut = len(x) - len(x) % 4096
   for seed in own[:2]:
     for i in range(cut // 4096):
@@ -170,9 +170,11 @@ def rest_rotated(key, own, x, n):
     return (q * np.sign(np.diag(r))) @ x
   m = 1 << n.bit_length() - 1
   starts = [0, n - m][: 1 + (m < n)]
-  for start, seed in zip(4 * starts, own, strict=False):
-    part = slice(start, start + m)
+  for i, seed in enumerate(own[: 3 * len(starts)]):
+    part = slice(starts[i % len(starts)], starts[i % len(starts)] + m)
     x[part] = turned(x[part], word(np.arange(m, dtype=U), seed))
+    if i % 2 and m < n:
+      x = np.append(x[::2], x[1::2])
   return x
 
 

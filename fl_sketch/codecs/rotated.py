@@ -38,7 +38,7 @@ class eden(base.VectorCodec):
   numbers: 1 + omega becomes (d / m) (1 + omega).
 
   The constants are those of a uniform rotation as d grows. Of `rotation.rotate`
-  omega is within 2 %.
+  omega is at most 2 % larger.
 
   Without ``rotate`` the tree is quantised as it is, as suits tables of `srht`,
   `dct` or `block_srht`: unbiased over the keys of the tables. Of a tree by

@@ -8,7 +8,7 @@ from jax import lax
 import jax.numpy as jnp
 
 BLOCK = 4096
-_PASSES, _REST_PASSES = 2, 4
+_PASSES, _REST_PASSES = 2, 3
 _DENSE = 32  # numbers up to which sums of signs are far from normal
 
 
@@ -17,9 +17,10 @@ def rotate(key: Key, x: jax.Array, *, back: bool = False) -> jax.Array:
 
   A pass is random signs and an orthonormal Hadamard transform. Two passes make
   the entries of a block near-Gaussian, whatever it is; after one a block of few
-  large numbers has few values. A pass over n numbers beyond the last block is
-  one over the first m and one over the last m, for m the largest power of two
-  up to n. The rotation of up to 32 numbers is uniform.
+  large numbers has few values. Three passes are made over n numbers beyond the
+  last block: over the first m and the last m, for m the largest power of two up
+  to n, between which every second number moves to the end. The rotation of up
+  to 32 numbers is uniform.
 
   >>> x = jnp.arange(5000.0)
   >>> y = rotate(jax.random.key(0), x)
@@ -88,17 +89,30 @@ def _rest(key, seeds, x, back):
     q = _uniform(key, n)
     return primitives.product(q.T if back else q, x)
   m = 1 << (n.bit_length() - 1)
-  ends = 1 + (m < n)
-  steps, places = ends * _REST_PASSES, jnp.arange(m, dtype=jnp.uint32)
+  places, starts = jnp.arange(m, dtype=jnp.uint32), sorted({0, n - m})
+
+  def turn(i, x, j):
+    words = hashing.word(places, seeds[i * len(starts) + j])[None]
+    part = _turn(x[starts[j] : starts[j] + m], words, 0, m, back)
+    return x.at[starts[j] : starts[j] + m].set(part)
 
   def one(i, x):
-    i = steps - 1 - i if back else i
-    at = ((n - m) * (i % ends),)
-    words = hashing.word(places, seeds[i])[None]
-    part = _turn(lax.dynamic_slice(x, at, (m,)), words, 0, m, back)
-    return lax.dynamic_update_slice(x, part, at)
+    x = turn(i, x, 0)
+    if n == m:
+      return x
+    # What is even meets what is odd: the ends may have one number in common.
+    x = turn(i, x, 1)
+    return jnp.concatenate([x[::2], x[1::2]])
 
-  return lax.fori_loop(0, steps, one, x)
+  def undo(i, x):
+    i = _REST_PASSES - 1 - i
+    if n > m:
+      half = -(-n // 2)
+      x = jnp.zeros_like(x).at[::2].set(x[:half]).at[1::2].set(x[half:])
+      x = turn(i, x, 1)
+    return turn(i, x, 0)
+
+  return lax.fori_loop(0, _REST_PASSES, undo if back else one, x)
 
 
 def _uniform(key, d):

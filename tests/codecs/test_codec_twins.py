@@ -91,11 +91,12 @@ def rotation_twin(n):
     np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-12)
     return q
   t, places = np.eye(n), np.arange(32, dtype=np.uint32)
-  for i, seed in enumerate(numpy_client.seeds(DATA, 10, 2)[2:]):
+  for i, seed in enumerate(numpy_client.seeds(DATA, 8, 2)[2:]):
     flips = 1.0 - 2 * (numpy_client.word(places, seed) >> 31)
     one, part = np.eye(n), slice(25 * (i % 2), 25 * (i % 2) + 32)
     one[part, part] = linalg.hadamard(32) / 32**0.5 * flips
     t = one @ t
+    t = np.concatenate([t[::2], t[1::2]]) if i % 2 else t
   return t
 
 

@@ -178,9 +178,12 @@ def test_the_law_is_that_of_a_uniform_rotation(d, draws):
     error = np.square(out - x).sum(1).mean() / norm
     # Of a standard error of 0.8 % or less; the squared bias below a quantile of
     # its law for d independent entries: 1e-8 to miss one of 7 vectors.
-    assert error == pytest.approx(law, rel=0.05)
+    assert error <= 1.05 * law
+    # Few numbers beyond the last block are rotated by themselves: less error.
+    if d < rotation.BLOCK or x[: d - d % rotation.BLOCK].any():
+      assert error >= 0.95 * law
     bias = np.square(out.mean(0) - x).sum() / norm
-    assert bias < limit * error / draws
+    assert bias <= limit * error / draws
 
 
 @pytest.mark.parametrize(('d', 'count'), laws.tiered(
