@@ -18,14 +18,14 @@ import numpy as np
 import optax
 
 SPECS = {'w': P(None, 'fsdp'), 'v': P('fsdp'), 'b': P()}
-SHAPES = {'w': (12, 32), 'v': (32, 8), 'b': (8,)}
+SHAPES = {'w': (12, 32), 'v': (32, 8), 'b': (4, 8)}
 STEPS = 4
 
 
 def loss(params, batch):
   """The loss of two layers."""
   hidden = jnp.tanh(batch['x'] @ params['w'])
-  y = hidden @ params['v'] + params['b'][None]
+  y = hidden @ params['v'] + params['b']  # a row for each sample
   return jnp.mean((y - batch['x'][:, :8]) ** 2)
 
 
