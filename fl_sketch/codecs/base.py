@@ -111,6 +111,12 @@ def uniform(key: Key, n: int) -> jax.Array:
   return (words(key, n) >> 8).astype(jnp.float32) * 2.0**-24
 
 
+def rows(x: jax.Array, width: int) -> jax.Array:
+  """Cut f32[n] into rows of `width` numbers, or of n; zeros fill the last."""
+  width = max(1, min(width, x.size))
+  return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
+
+
 def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:
   """Return x / scale, or 0 where scale = 0, in which case x = 0."""
   # XLA may use the reciprocal, which underflows to 0 for a large scale.

@@ -160,8 +160,7 @@ class _Scaled(base.VectorCodec):
     return (lambda like: 1 - omega(like)) if omega(self.block) < 1 else None
 
   def encode_vector(self, key, x):
-    bound, width = self.bound, max(1, min(self.block, x.size))
-    rows = jnp.abs(jnp.pad(x, (0, -x.size % width))).reshape(-1, width)
+    bound, rows = self.bound, base.rows(jnp.abs(x), self.block)
     scale = rows.max(1)
     steps = base.fraction(rows, scale[:, None]) * bound
     largest = (rows == scale[:, None]) & (rows > 0)  # 1, but for its rounding

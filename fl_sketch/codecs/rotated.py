@@ -91,14 +91,9 @@ class eden(base.VectorCodec):
     return (self.num_coordinates or d) / d
 
   def encode_vector(self, key, x):
-    y = x
-    if self.rotate:
-      if self.num_coordinates:
-        base.check_fits(self.num_coordinates, x.size, 'num_coordinates')
-        y = self._sketch(x.size).sketch(jax.random.fold_in(key, 0), x)
-      y = rotation.rotate(key, y)
-    rows = _rows(y, self._width(y.size))
-    count = _rows(jnp.ones_like(y), rows.shape[1])  # 0 beyond the last number
+    y = self._rotated(key, x)
+    rows = base.rows(y, self._width(y.size))
+    count = base.rows(jnp.ones_like(y), rows.shape[1])  # 0 beyond the last one
     numbers = count.sum(1)
     # No square overflows; those that vanish are of blocks that do not matter.
     unit = primitives.scale_of(y)
@@ -117,26 +112,30 @@ class eden(base.VectorCodec):
     packed, size = payload
     n = self.num_coordinates or d
     planes = jnp.unpackbits(packed, axis=1, count=n)
-    values = _rows(_values(planes, lloyd_max(self.bits)[0]), self._width(n))
+    values = _values(planes, lloyd_max(self.bits)[0])
+    values = base.rows(values, self._width(n))
     y = (size.reshape(-1, 1) * values).ravel()[:n]
     if not self.rotate:
       return y
     x = rotation.rotate(key, y, back=True)
     if not self.num_coordinates:
       return x
+    op = sketches.block_srht(self.num_coordinates)
     like = jax.ShapeDtypeStruct((d,), x.dtype)
-    return self._sketch(d).desketch(jax.random.fold_in(key, 0), x, like)
+    return op.desketch(jax.random.fold_in(key, 0), x, like)
 
-  def _sketch(self, d):
-    return sketches.block_srht(self.num_coordinates or d)
+  def _rotated(self, key, x):
+    """Return the n numbers that are quantised."""
+    if not self.rotate:
+      return x
+    if self.num_coordinates:
+      base.check_fits(self.num_coordinates, x.size, 'num_coordinates')
+      op = sketches.block_srht(self.num_coordinates)
+      x = op.sketch(jax.random.fold_in(key, 0), x)
+    return rotation.rotate(key, x)
 
   def _width(self, n: int) -> int:  # of the numbers with one scale
-    return min(n, rotation.BLOCK) if self.rotate else n
-
-
-def _rows(x, width):
-  """Return f32[n] as rows, with zeros at the end of the last one."""
-  return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
+    return rotation.BLOCK if self.rotate else n
 
 
 @functools.cache

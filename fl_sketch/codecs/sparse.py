@@ -146,7 +146,7 @@ class chunked_top_k(base.SparseCodec):
 
   def encode_vector(self, key, x):
     levels = self._levels
-    places, values = _sent(_rows(x, self.chunk), self.k)
+    places, values = _sent(base.rows(x, self.chunk), self.k)
     size = jnp.abs(values)
     scale = size.max(1, keepdims=True)
     part = base.fraction(size, scale)
@@ -191,7 +191,7 @@ class dct_top_k(base.SparseCodec):
     base.check_fits(self.k, self.chunk, of='chunk')
 
   def encode_vector(self, key, x):
-    rows = _rows(x, self.chunk)
+    rows = base.rows(x, self.chunk)
     return _sent(product(rows, _cosines(rows.shape[1]).T), self.k)
 
   def decode_vector(self, key, payload, d):
@@ -243,7 +243,7 @@ class dct_blocks(base.Codec):
     return jax.tree.map(decode, like, payload)
 
   def _grid(self, shape) -> tuple[int, int, int, int]:
-    """Divide an array: (rows of blocks, height, columns of blocks, width)."""
+    """Cut a matrix into blocks: (rows of blocks, height, columns, width)."""
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
     sizes = range(1, self.side + 1)
@@ -266,11 +266,6 @@ class dct_blocks(base.Codec):
     blocks = rows.reshape(across, along, h, w)
     x = product(_cosines(h).T, product(blocks, _cosines(w))).swapaxes(1, 2)
     return x.reshape(like.shape).astype(like.dtype)
-
-
-def _rows(x, chunk):
-  width = min(chunk, x.size)
-  return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
 
 
 def _sent(rows, k):

@@ -71,12 +71,12 @@ def mean_over(
   """
   axes = axes_lib.names(axis)
 
-  def build(sharded):
+  def build(inner):
     # Means over other axes in one chain, and of other parts, draw anew.
-    stream = zlib.crc32(repr((axes, sharded) if sharded else axes).encode())
+    stream = zlib.crc32(repr((axes, inner) if inner else axes).encode())
     return from_algorithm(
       mean(compressor, both_ways=both_ways), axis, seed=seed, stream=stream,
-      dense_axes=dense_axes, sharded_axes=sharded,
+      dense_axes=dense_axes, sharded_axes=inner,
       as_vector=all(map(_is_of_vectors, _calls(compressor))),
     )  # fmt: skip
 
@@ -101,9 +101,9 @@ def algorithm(
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
   texts with fractions, as compressors.
   """
-  build = lambda sharded: from_algorithm(
+  build = lambda inner: from_algorithm(
     registered(name, learning_rate, **options), axis, seed=seed,
-    dense_axes=dense_axes, sharded_axes=sharded,
+    dense_axes=dense_axes, sharded_axes=inner,
   )  # fmt: skip
   return by_shard(build, specs)
 
@@ -203,7 +203,7 @@ def registered(
 
 
 def _is_of_vectors(part) -> bool:
-  """Return whether a compressor sees one vector of all numbers, not arrays."""
+  """Return whether a codec or sketch flattens the tree to one vector."""
   made = type(part)
   if isinstance(part, dict):
     made = _registry(part).entry(part['kind']).factory

@@ -20,7 +20,7 @@ Build = Callable[[tuple[str, ...]], optax.GradientTransformationExtraArgs]
 
 
 def axes_of(specs: Tree) -> tuple[str, ...]:
-  """Return the mesh axes that `PartitionSpec`s name.
+  """Return the names of the mesh axes in a tree of `PartitionSpec`s.
 
   >>> axes_of({'w': P(None, ('fsdp', 'tensor')), 'b': P('tensor')})
   ('tensor', 'fsdp')
@@ -45,10 +45,9 @@ def of_leaves(specs: Tree, tree: Tree) -> list[P]:
   known = dict(jax.tree.leaves_with_path(specs))
 
   def of(path):
-    prefixes = (path[:i] for i in range(len(path) + 1))
-    for prefix in prefixes:
-      if prefix in known:
-        return known[prefix]
+    for i in range(len(path) + 1):
+      if path[:i] in known:
+        return known[path[:i]]
     raise ValueError(f'specs has none for params{jax.tree_util.keystr(path)}.')
 
   return [of(path) for path, _ in jax.tree.leaves_with_path(tree)]
@@ -63,7 +62,7 @@ def split(tree: Tree, labels: Sequence[Hashable]) -> dict[Any, Tree]:
 
 
 def join(parts: Iterable[Tree], like: Tree) -> Tree:
-  """Return the tree of which `split` made the parts, of the structure given."""
+  """Merge the trees that `split` returned, in the structure of `like`."""
   treedef = jax.tree.structure(like)
   rows = zip(*map(treedef.flatten_up_to, parts), strict=True)
   first = lambda row: next(x for x in row if x is not None)
@@ -108,7 +107,7 @@ def _grouped(built, specs) -> optax.GradientTransformationExtraArgs:
 
 
 def _mapped(tx, specs) -> optax.GradientTransformationExtraArgs:
-  """Map a transformation over the inner axes, unless its caller has."""
+  """Run a transformation in a `shard_map` over the inner axes, if in none."""
   inner = axes_of(specs)
   is_mapped = lambda: axes_lib.size_of(inner) is not None
 

@@ -77,8 +77,8 @@ def state_specs(
     row = lambda end, leaf: P(x.axes, *like((*path, *end), leaf.shape[1:]))
     return PerWorker(jax.tree.map_with_path(row, x.value), x.axes)
 
-  state = _over_workers(tx.init, mesh, specs, (P(),), P())
-  state = jax.eval_shape(state, params)
+  of_worker = _over_workers(tx.init, mesh, specs, (P(),), P())
+  state = jax.eval_shape(of_worker, params)
   return jax.tree.map_with_path(spec, state, is_leaf=is_worker)
 
 
@@ -113,7 +113,7 @@ def map_step(
   tx: optax.GradientTransformation, mesh: jax.sharding.Mesh, *,
   specs: Tree = bills.COPIES, donate: bool = False,
 ) -> Callable[..., tuple[Params, Tree, Tree]]:  # fmt: skip
-  """Map a training step of your own over the workers of a mesh, under jit.
+  """Build a jitted function that runs your training step on every worker.
 
   The step is (params, state, batch) -> (params, state, tree of floats): it
   takes gradients of its part of the batch and calls `tx.update` once. The

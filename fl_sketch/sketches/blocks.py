@@ -7,8 +7,10 @@ import dataclasses
 
 from fl_sketch.sketches import base, hashing, primitives
 from fl_sketch.utils import fields
+import jax
 from jax import lax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 
 TILE = 2**11  # coordinates at a time, of blocks up to 4 TILE: a core's cache
@@ -26,15 +28,20 @@ def copies_of(key, cols, sparsity, d):
   return list(zip(shift, signs, strict=True))
 
 
-def _words(group, u, cols, seed):
-  """The sign of coordinate u of block B is plane B % 32 of word(B // 32, u)."""
+def sign_words(
+  group: ArrayLike, u: ArrayLike, cols: int, seed: jax.Array
+) -> jax.Array:
+  """Return the words of signs of coordinates u of 32 blocks, the group.
+
+  The sign of coordinate u of block B is plane B % 32 of word(B // 32, u).
+  """
   counter = jnp.uint32(group) * np.uint32(cols) + jnp.uint32(u)
   return hashing.word(counter, seed)
 
 
 def _over_run(start, size, cols, hashes, body, carry):
   """Run body(block, u, words of each copy, plane, carry) on parts of blocks."""
-  words_at = lambda g, u: [_words(g, u, cols, seed) for _, seed in hashes]
+  words_at = lambda g, u: [sign_words(g, u, cols, seed) for _, seed in hashes]
   stop = start + size
   first, last = -(-start // cols), stop // cols  # the whole blocks
   ends = [(start, first * cols), (last * cols, stop)]
@@ -125,7 +132,7 @@ def sketch_gather(cols, hashes, runs, vector):
     i = block * cols + source - run.start
     i = jnp.where(i < 0, run.x.size, i)  # past the end, where zeros are read
     part = run.x.at[i].get(mode='fill', fill_value=0).astype(vector.dtype)
-    words = _words(block // hashing.PLANES, source, cols, seed)
+    words = sign_words(block // hashing.PLANES, source, cols, seed)
     return hashing.flip(part, words, block % hashing.PLANES).sum(0)
 
   return [sum(one(run, shift, seed) for run in runs) for shift, seed in hashes]
@@ -137,7 +144,7 @@ def desketch_gather(cols, hashes, tables, spans):
   def one(span, table, shift, seed):
     block, u = jnp.divmod(span.start + jnp.arange(span.size), cols)
     part = table.at[(u + shift[block]) % cols].get(mode='promise_in_bounds')
-    words = _words(block // hashing.PLANES, u, cols, seed)
+    words = sign_words(block // hashing.PLANES, u, cols, seed)
     return hashing.flip(part, words, block % hashing.PLANES)
 
   copies = list(zip(tables, *zip(*hashes, strict=True), strict=True))

@@ -140,9 +140,12 @@ test_what_is_no_method_is_refused = refused(
 
 
 def test_an_own_method_runs_by_the_protocol(tmp_path):
-  """Catches a lost row, and a second start that tunes again."""
+  """Catches a lost row or seed, and a second start that tunes again."""
   ws, name = Workspace(tmp_path, 'quick', progress=False), str(EXAMPLE)
-  made = own.report(ws, name, 'clothes', 1)
+  made = own.report(ws, name, 'digits', 1)
   assert made.tables[0].rows[0][0] == name
   assert len(made.seeds[name]['final']) == 1
-  assert own.report(ws, name, 'clothes', 1).seeds == made.seeds
+  # A repetition trains on as many seeds as are registered.
+  curves = made.seeds[name]['curves']
+  assert len(curves) == registration.read('Federated-Digits')['seeds_each'] == 2
+  assert own.report(ws, name, 'digits', 1).seeds == made.seeds

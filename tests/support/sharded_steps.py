@@ -62,10 +62,8 @@ def trained(text, both_ways, how) -> dict:
     specs = dict.fromkeys(SPECS, P())
   else:
     mesh, specs = jax.sharding.Mesh(devices, ('slow', 'fsdp')), SPECS
-  tx, rng = (
-    transformation(text, both_ways, how, specs),
-    np.random.default_rng(0),
-  )
+  tx = transformation(text, both_ways, how, specs)
+  rng = np.random.default_rng(0)
   place = lambda x, spec: jax.device_put(x, jax.NamedSharding(mesh, spec))
   init = {k: rng.standard_normal(s, np.float32) / 4 for k, s in SHAPES.items()}
   params = jax.tree.map(place, init, specs)
