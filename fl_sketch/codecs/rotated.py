@@ -44,7 +44,8 @@ class eden(base.VectorCodec):
   `dct` or `block_srht`: unbiased over the keys of the tables. Of a tree by
   itself only the contraction of 'least_squares' is stated.
 
-  >>> packed, size = eden(2).encode(jax.random.key(0), jnp.ones(60))
+  >>> key, x = jax.random.key(0), jnp.ones(60)
+  >>> packed, size = jax.eval_shape(eden(2).encode, key, x)
   >>> packed.shape, packed.dtype, size.shape
   ((2, 8), dtype('uint8'), (1,))
 

@@ -205,7 +205,7 @@ ANY_PLACE = {('cosines', 'flat')}
 @pytest.mark.smoke
 @codec_cases.law(
   (n for n, f in CODECS.items() if type(f.codec).__name__ in TWINS),
-  fast=CODECS.keys() - {'eden_kept', 'eden_nearest'},
+  fast=codec_cases.FAST,
 )
 def test_numpy_twins(name):
   payloads, decoded = codec_cases.lanes(name, KEY, list(VECTORS.values()))

@@ -193,6 +193,7 @@ def test_what_a_file_may_have_beside_its_model_is_left_out(case, tmp_path):
   chex.assert_trees_all_equal(read, params)
 
 
+@pytest.mark.nightly
 def test_a_file_with_an_array_more_or_less_is_refused(tmp_path):
   """Catches a model that keeps drawn numbers, or computes something else."""
   *_, stored = exported('gpt2 head', tmp_path)

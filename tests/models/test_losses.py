@@ -125,7 +125,7 @@ def test_a_kind_is_its_numpy_twin(kind):
   np.testing.assert_allclose(loss_fn(params, batch), want['loss'], rtol=1e-5)
 
 
-@pytest.mark.representatives('quadratic', 'mean')
+@pytest.mark.representatives('mean')
 @each_kind
 def test_masked_rows_are_as_if_absent(kind):
   """With a mask of ones the numbers are the same, of zeros they are 0."""

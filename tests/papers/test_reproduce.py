@@ -19,7 +19,7 @@ def ws(tmp_path_factory):
   return Workspace(folder, 'quick', None, progress=False)
 
 
-@pytest.mark.representatives('S0-NoExtra', 'S2-Tab1')
+@pytest.mark.representatives('S2-Tab1')
 @pytest.mark.parametrize('name', catalog.STUDIES)
 def test_every_study_runs_at_quick_scale(name, ws):
   """A smoke test: its sizes are too small for a verdict to mean anything."""

@@ -46,7 +46,7 @@ PARAMS = leaks.cohort().batches
 NAMES = leaks.LEAKS | leaks.BARE
 
 
-@pytest.mark.representatives('plain_mean', 'N2-run', 'server_noise')
+@pytest.mark.representatives('plain_mean', 'server_noise')
 @pytest.mark.parametrize('name', NAMES)
 def test_a_leak_reaches_no_site(name, leak, tmp_path):
   """Catches an entry of sites that takes a round without its proof."""

@@ -91,6 +91,7 @@ def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   assert kinds == {RequestKind.HELLO} | again
 
 
+@pytest.mark.representatives('dp_fedavg')
 @pytest.mark.parametrize('name', ['dp_fedavg', NAME])
 def test_a_private_round_is_closed_again_with_the_same_clients(name, tmp_path):
   """Catches a sum without a client after the sum with it: its difference."""

@@ -156,7 +156,6 @@ STRUCTURES = {
   'top_4_bits': 'levels and indices',
   'bfloat16': 'numbers of another type',
   'int4_blocks': 'blocks, of which the last is short',
-  'small_qsgd': 'a factor',
 }
 # Rotations are compiled slowly: 'eden' and 'eden_table' stand for the others.
 FAST = CODECS.keys() - {'eden_kept', 'eden_nearest', 'eden_table_nearest'}

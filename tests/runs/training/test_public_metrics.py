@@ -25,6 +25,7 @@ FIELDS = PRIVATE | {
 LABELS = np.arange(12) % 2
 
 
+@pytest.mark.nightly
 def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(tmp_path):
   """Catches totals of another law than that of the run's cohorts."""
   exp = build(FIELDS | {'public_metrics': 'hidden'}, labels=LABELS)
