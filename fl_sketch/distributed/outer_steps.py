@@ -21,13 +21,15 @@ class OuterState(NamedTuple):
   inner: PerWorker  # the state of a worker's own optimizer
   moved: PerWorker  # anchor - the worker's parameters; 0 after an exchange
   mean: list[Tree]  # by fragment: states of the mean
+  late: list[Tree]  # of the estimates that wait to be applied, () without delay
   outer: list[Tree]  # and of the outer optimizer
 
 
 def outer(
   inner: optax.GradientTransformation,
   outer: optax.GradientTransformation | None,
-  mean: Any, *, every: int, fragments: int = 1,
+  mean: Any, *, every: int, fragments: int = 1, delay: int = 0,
+  blend: float = 0.0,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   r"""Build DiLoCo: H steps of each worker alone, a mean, and an outer step.
 
@@ -43,6 +45,11 @@ def outer(
   F \rfloor` modulo H, with states of its own, so that a step sends the bytes of
   a fragment at most.
 
+  Delay: what was sent at step t is applied at step :math:`t + \tau`. Workers
+  train in between, and a worker keeps a share of where it is by then:
+  :math:`x_i \leftarrow \alpha x_i + (1 - \alpha) x` with the new x, which is
+  :math:`m_i \leftarrow \alpha (m_i + \mathrm{outer}(\cdot))`.
+
   Args:
     inner: a worker's optimizer: AdamW, or ``optax.contrib.muon`` (MuLoCo).
     outer: the optimizer of the anchor; None is SGD with rate 0.7 and Nesterov
@@ -52,6 +59,9 @@ def outer(
       their gradients in every step.
     every: H.
     fragments: F, at most H.
+    delay: tau, less than H. The numbers are those of an exchange beside the
+      training; XLA waits for its collectives on a CPU.
+    blend: alpha, in [0, 1).
 
   >>> from fl_sketch.distributed import mean_over
   >>> mean = mean_over('data', 'eden(bits=2)')
@@ -64,6 +74,11 @@ def outer(
   checks.count('fragments', fragments)
   if fragments > every:
     raise ValueError(f'{fragments=} exceeds {every=}; use fewer fragments.')
+  if not 0 <= delay < every or not 0 <= blend < 1:
+    raise ValueError(
+      f'Expected delay in 0...{every - 1} and blend in [0, 1), got {delay=}, '
+      f'{blend=}.'
+    )
   if not isinstance(mean, Mean):
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
@@ -80,23 +95,38 @@ def outer(
       step=jnp.int32(0), inner=own(inner.init(params)),
       moved=own(optax.tree.zeros_like(params)),
       mean=[mean.init(part) for part in parts],
+      late=optax.tree.zeros_like(parts) if delay else [],
       outer=[outer.init(part) for part in parts],
     )  # fmt: skip
 
-  def exchange(f, moved, params, means, outers):
-    """Exchange fragment f; the updates of the other leaves are 0."""
+  def send(f, moved, params, means, late):
+    """Average what fragment f has moved by."""
     part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
     part = axes_lib.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
-    estimate = optax.tree.cast_like(estimate, anchor)
-    updates, outers[f] = outer.update(estimate, outers[f], anchor)
-    parts = _split(optax.tree.zeros_like(params), params, fragments)
-    parts[f] = optax.tree.cast_like(updates, anchor)
-    return join(parts, params), means, outers
+    late[f] = optax.tree.cast_like(estimate, anchor)
+    return means, late
 
-  wait = lambda _, params, *states: (optax.tree.zeros_like(params), *states)
-  branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
+  def apply(f, moved, params, late, outers):
+    """Move fragment f of the anchor; the updates of other leaves are 0."""
+    parts = _split(optax.tree.zeros_like(params), params, fragments)
+    own_parts = _split(moved, params, fragments)
+    anchor = _split(params, params, fragments)[f]
+    updates, outers[f] = outer.update(late[f], outers[f], anchor)
+    parts[f] = optax.tree.cast_like(updates, anchor)
+    share = lambda m, u: (blend * (m + u)).astype(m.dtype)
+    keep = share if blend else lambda m, u: jnp.zeros_like(m)  # even of NaN
+    own_parts[f] = jax.tree.map(keep, own_parts[f], parts[f])
+    return join(parts, params), join(own_parts, params), outers
+
+  # The step is the same on all workers: all take the same branch.
   due = {f * every // fragments: f + 1 for f in range(fragments)}
+  due = jnp.array([due.get(i, 0) for i in range(every)])
+  each = lambda fn: [functools.partial(fn, f) for f in range(fragments)]
+  sends = [lambda _, params, *states: states, *each(send)]
+
+  def wait(moved, params, late, outers):
+    return optax.tree.zeros_like(params), moved, outers
 
   def update(updates, state, params=None, **extra) -> Any:
     if params is None:
@@ -107,17 +137,19 @@ def outer(
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
     move = lambda m, u: (m - u).astype(m.dtype)
     moved = jax.tree.map(move, _read(state.moved), steps)
-    # The step is the same on all workers: all take the same branch.
     step = state.step + 1
-    branch = jnp.array([due.get(i, 0) for i in range(every)])[step % every]
-    args = moved, params, state.mean, state.outer
-    updates, *states = jax.lax.switch(branch, branches, *args)
-    left = [
-      jax.tree.map(lambda m, f=f: jnp.where(branch == f, 0, m), part)
-      for f, part in enumerate(_split(moved, params, fragments), 1)
-    ]
-    left = join(left, params)
-    return updates, OuterState(step, own(new), own(left), *states)
+    late = state.late or optax.tree.zeros_like(
+      _split(params, params, fragments)
+    )
+    args = moved, params, state.mean, late
+    means, late = jax.lax.switch(due[step % every], sends, *args)
+    sent = step - delay  # when what is applied now was sent; 0 is no step
+    branch = jnp.where(sent > 0, due[sent % every], 0)
+    args = moved, params, late, state.outer
+    updates, moved, outers = jax.lax.switch(branch, [wait, *each(apply)], *args)
+    late = late if delay else []
+    state = OuterState(step, own(new), own(moved), means, late, outers)
+    return updates, state
 
   return optax.GradientTransformationExtraArgs(init, update)
 

@@ -178,31 +178,41 @@ def played(tx, steps):
     yield np.array(places)
 
 
-def twin(steps, every, fragments):
+def twin(steps, every, fragments, delay=0, blend=0.0):
   """DiLoCo, from the papers: Nesterov on what the workers' mean has moved."""
   fragment = np.repeat([0, 1, 2], [4, 4, 3]) % fragments  # of a, b and c
   anchor, velocity, places = np.ones(11), np.zeros(11), np.ones((3, 11))
+  due = lambda t: (t > 0) & (t % every == fragment * every // fragments)
+  change = np.zeros(11)
   for t in range(1, steps + 1):
     errors = np.einsum('nij,nj->ni', A, places) - B
     places = places - RATE * (np.einsum('nij,ni->nj', A, errors) + places / 2)
-    change = anchor - places.mean(0)
-    due = t % every == fragment * every // fragments
-    velocity = np.where(due, 0.9 * velocity + change, velocity)
-    anchor = np.where(due, anchor - 0.7 * (change + 0.9 * velocity), anchor)
-    places = np.where(due, anchor, places)
+    change = np.where(due(t), anchor - places.mean(0), change)
+    now = due(t - delay)
+    velocity = np.where(now, 0.9 * velocity + change, velocity)
+    anchor = np.where(now, anchor - 0.7 * (change + 0.9 * velocity), anchor)
+    places = np.where(now, blend * places + (1 - blend) * anchor, places)
     yield [np.tile(anchor, (3, 1)), places]
 
 
-@pytest.mark.parametrize(('every', 'fragments'), [(4, 1), (4, 2), (5, 3)])
-def test_is_its_numpy_twin(every, fragments):
-  """Catches a wrong sign, momentum of workers, a fragment at another's step."""
-  options = {'every': every, 'fragments': fragments}
+@pytest.mark.parametrize(('every', 'fragments', 'delay', 'blend'), [
+  (4, 1, 0, 0), (4, 2, 0, 0), (5, 3, 0, 0.25), (5, 3, 2, 0.5), (4, 1, 3, 0),
+])  # fmt: skip
+def test_is_its_numpy_twin(every, fragments, delay, blend):
+  """Catches a wrong sign, momentum of workers, a fragment at another's step.
+
+  With a delay: an average that is applied before it was sent, or twice, and a
+  worker that forgets or counts twice what it did in between.
+  """
+  options = {'every': every, 'fragments': fragments, 'delay': delay}
+  options['blend'] = blend
   inner = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(RATE))
   tx = distributed.outer(inner, None, DENSE, **options)
   got = np.array([*played(tx, 12)])
   np.testing.assert_allclose(got, [*twin(12, **options)], 2e-5, atol=2e-6)
-  anchor = got[every - 1 :: every, :, :, :4]  # of `a`, to the last bit
-  assert (anchor == anchor[:, :1, :1]).all()
+  if not delay and not blend:
+    anchor = got[every - 1 :: every, :, :, :4]  # of `a`, to the last bit
+    assert (anchor == anchor[:, :1, :1]).all()
 
 
 @pytest.mark.parametrize('fragments', [2, 6])
