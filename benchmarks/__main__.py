@@ -6,6 +6,8 @@
   fl-sketch bench noise
   fl-sketch bench slow_link [--rates=10,100] [--torch=PYTHON]
   fl-sketch bench gpu [--peers=DIR] [--budget=480] [--quick]
+  fl-sketch bench compressed [--leaves=10,100,500] [--dims=1000000,...]
+  fl-sketch bench elastic --text=FILE [--sites=2] [--seconds=120,2700]
 
 benchmarks/README.md says what each prints. --peers is a folder of hand-written
 loops (bench_jax.py and, where PyTorch is installed, bench_torch.py).
@@ -24,7 +26,9 @@ import jax
 import tqdm
 
 from . import (
+  compressed,
   contestants,
+  elastic,
   gpu,
   report,
   round as rounds,
@@ -35,7 +39,16 @@ from . import (
 from .timing import noise_ratios
 from .workloads import WORKLOADS
 
-_NAMES = 'round', 'sketch', 'scale', 'noise', 'slow_link', 'gpu'
+_NAMES = (
+  'round',
+  'sketch',
+  'scale',
+  'noise',
+  'slow_link',
+  'gpu',
+  'compressed',
+  'elastic',
+)
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer('repeats', None, 'Runs (sketch: 7, else 5).')
 _OUT = flags.DEFINE_string('out', None, 'Folder (default: runs/bench_NAME).')
@@ -68,6 +81,16 @@ _TORCH = flags.DEFINE_string(
   'torch', None, 'A Python with PyTorch; this one, if it has it, where unset.'
 )
 
+_LEAVES = flags.DEFINE_list(
+  'leaves', ['10', '100', '500'], 'Arrays of a compiled step; none if empty.'
+)
+_TEXT = flags.DEFINE_string('text', None, 'A text to train on (elastic).')
+_SITES = flags.DEFINE_integer('sites', 2, 'Sites of elastic.', 1)
+_SECONDS = flags.DEFINE_list(
+  'seconds', ['120', '2700'], 'Of elastic, without and with faults.'
+)
+_FAULTS = flags.DEFINE_integer('faults', 70, 'An hour; 0 for none.', 0)
+
 
 def main(argv):
   """Run one benchmark, or one worker process of it."""
@@ -88,11 +111,20 @@ def main(argv):
       print(noise_ratios(10**6, _REPEATS.value or 15))
     case ['slow_link', *inside]:
       _compare_links(isolated=bool(inside))
+    case ['compressed']:
+      _compare_compressors()
+    case ['elastic', *inside]:
+      _train_sites(isolated=bool(inside))
     case ['gpu']:
       # Several processes use the device.
       os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
       devices.start()
       _measure_accelerator()
+    case ['worker', 'compile', text, both_ways, leaves]:
+      devices.start(cpu_devices=2)
+      jax.config.update('jax_enable_compilation_cache', False)
+      args = text, both_ways == 'True', int(leaves)
+      print(compressed.compile_seconds(*args))
     case ['worker', 'decoder', method]:
       devices.start()
       gpu.work(method, _QUICK.value)
@@ -144,11 +176,7 @@ def _compare_scales():
 def _compare_links(isolated):
   _check(_CONTESTANTS, slow_link.CONTESTANTS)
   counts, rates = _integers(_PROCESSES), _integers(_RATES)
-  if not isolated and not (why := slow_link.refusal()):
-    program = [sys.executable, '-m', f'{__package__}']
-    command = [*slow_link.ISOLATED, *program, *sys.argv[1:], 'isolated']
-    os.execvp(command[0], command)
-  if not isolated:
+  if not isolated and (why := _isolate()):
     print(f'Links cannot be emulated here ({why}): loopback alone.')
     rates = [math.inf]
   pythons = {'jax': sys.executable}
@@ -161,6 +189,49 @@ def _compare_links(isolated):
   results = slow_link.measure(counts, rates, turns, pythons, names)
   show = lambda result: tqdm.tqdm.write(report.link_table(result))
   _write_each(results, report.write_links, 'runs/bench_slow_link', show)
+
+
+def _compare_compressors():
+  tables = []
+  if _LEAVES.value:
+    leaves = _integers(_LEAVES)
+    tables = [compressed.compare_compilation(leaves, f'{__package__}')]
+    print(tables[0])
+  devices.start(cpu_devices=1)
+  dims = [10**6, 10**7, 10**8]
+  if flags.FLAGS['dims'].present:
+    dims = _integers(_DIMS)
+  for table in compressed.compare_codecs(dims, _REPEATS.value or 7):
+    print(f'\n{table}')
+    tables.append(table)
+  out = pathlib.Path(_OUT.value or 'runs/bench_compressed')
+  out.mkdir(parents=True, exist_ok=True)
+  (out / 'README.md').write_text('\n\n'.join(tables) + '\n')
+
+
+def _isolate() -> str:
+  """Start again in namespaces; return why that is not possible."""
+  if why := slow_link.refusal():
+    return why
+  program = [sys.executable, '-m', f'{__package__}']
+  command = [*slow_link.ISOLATED, *program, *sys.argv[1:], 'isolated']
+  os.execvp(command[0], command)
+
+
+def _train_sites(isolated):
+  if not isolated and (why := _isolate()):
+    sys.exit(f'Links cannot be emulated here ({why}).')
+  if not _TEXT.value:
+    sys.exit('--text names no file.')
+  out = pathlib.Path(_OUT.value or 'runs/bench_elastic').absolute()
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = f'{out}/programs'
+  text = pathlib.Path(_TEXT.value).absolute()
+  (mbits, *_), (calm, hard) = _integers(_RATES), _integers(_SECONDS)
+  lines = elastic.compare(
+    out, text, _SITES.value, mbits, calm, hard, _FAULTS.value
+  )
+  print('\n'.join(lines))
+  (out / 'report.md').write_text('\n'.join(lines) + '\n')
 
 
 def _measure_accelerator():

@@ -70,15 +70,10 @@ def outer(
   Source: Douillard et al., arXiv:2311.08105, Algorithm 1; Douillard et al.,
   Streaming DiLoCo, arXiv:2501.18512; Therien et al., MuLoCo, arXiv:2505.23725.
   """
-  checks.count('every', every)
+  check_steps(every, delay, blend)
   checks.count('fragments', fragments)
   if fragments > every:
     raise ValueError(f'{fragments=} exceeds {every=}; use fewer fragments.')
-  if not 0 <= delay < every or not 0 <= blend < 1:
-    raise ValueError(
-      f'Expected delay in 0...{every - 1} and blend in [0, 1), got {delay=}, '
-      f'{blend=}.'
-    )
   if not isinstance(mean, Mean):
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
@@ -152,6 +147,16 @@ def outer(
     return updates, state
 
   return optax.GradientTransformationExtraArgs(init, update)
+
+
+def check_steps(every: int, delay: int, blend: float):
+  """Raise ValueError unless these are options of `outer`."""
+  checks.count('every', every)
+  if not 0 <= delay < every or not 0 <= blend < 1:
+    raise ValueError(
+      f'Expected delay in 0...{every - 1} and blend in [0, 1), got {delay=}, '
+      f'{blend=}.'
+    )
 
 
 def per_worker(

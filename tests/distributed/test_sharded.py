@@ -13,10 +13,17 @@ DENSE, OUTER = ('dense', False, 'sharded'), ('dense', False, 'outer')
 FAST = [DENSE, (cases.FEEDBACK, True, 'sharded'), ('dense', False, 'whole')]
 ALONE = 'dense', 'bfloat16'  # compressors in which no two numbers meet
 CASES = [
-  *((*case, 'sharded') for case in cases.CASES), OUTER,
+  *((*case, 'sharded') for case in cases.CASES),
   *(('eden(bits=2)', both, 'outer') for both in (False, True)),
-  *((text, False, how) for text in ALONE for how in ('sharded', 'whole')),
 ]  # fmt: skip
+COMPARED = [
+  (text, False, how) for text in ALONE for how in ('sharded', 'whole')
+]
+PARTS = [
+  [DENSE, OUTER, *COMPARED],
+  *([DENSE, OUTER, *CASES[i::4]] for i in range(4)),
+]
+each_part = pytest.mark.parametrize('part', range(len(PARTS)))
 
 
 def played(tmp_path, cases, processes=1):
@@ -62,17 +69,20 @@ def test_shards_are_compressed_where_they_lie(tmp_path):
 
 
 @pytest.mark.nightly
-def test_every_compressor_works_by_shards(tmp_path):
+@each_part
+def test_every_compressor_works_by_shards(part, tmp_path):
   """Catches a compressor that XLA gathers for, and another mean of shards."""
-  (found,) = played(tmp_path, CASES)
+  (found,) = played(tmp_path, dict.fromkeys(PARTS[part]))
   check(found)
   check_losses(found)
 
 
 @pytest.mark.long
-def test_two_processes_are_one(tmp_path):
+@each_part
+def test_two_processes_are_one(part, tmp_path):
   """Catches shards that depend on the process in which they lie."""
-  (one,), both = (played(tmp_path, CASES, n) for n in (1, 2))
+  of_part = dict.fromkeys(PARTS[part])
+  (one,), both = (played(tmp_path, of_part, n) for n in (1, 2))
   for found in both:
     check(found)
   for case, alone in one.items():

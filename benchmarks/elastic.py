@@ -1,0 +1,276 @@
+"""Bench of sites that exchange outer steps over slow links, with faults.
+
+Runs docs/examples/elastic_site.py on sites with a network namespace each, and
+their hub in one more. A delay of 0 and one of half the steps show how long a
+step waits. Then, at random times, a site is killed and started again, or
+stopped, or its link is cut: how many steps the sites did, how soon the others
+went on and the killed one was back, and whether the log, replayed, ends with
+the bits of the sites.
+"""
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import importlib.util
+import itertools
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from fl_sketch.sites import hosted, hub, wire
+from fl_sketch.utils import markdown
+import jax
+import numpy as np
+import tqdm
+
+from . import slow_link
+
+SITE = pathlib.Path(__file__).parents[1] / 'docs/examples/elastic_site.py'
+EVERY, DELAY, PORT = 16, 8, 7000
+FAULTS = 'kill', 'stop', 'cut'
+_LASTS = 2.0, 12.0  # seconds of a stop or a cut, drawn uniformly
+_QUIET = 60.0  # seconds without a new fault, at the end
+
+
+class Fault(NamedTuple):
+  """A fault of a site."""
+
+  at: float  # seconds from the start
+  site: int
+  kind: str
+  lasts: float
+
+
+class Run(NamedTuple):
+  """What the sites of a run did."""
+
+  start: float
+  seconds: float
+  rows: list[list[dict]]  # of metrics, by site
+  faults: list[Fault]  # as they were played
+  folder: pathlib.Path
+
+  @property
+  def ends(self) -> list[np.ndarray]:
+    """When each step of a site ended, in seconds from the start."""
+    flat = itertools.chain.from_iterable
+    return [
+      np.array([*flat(row['times'] for row in rows)]) - self.start
+      for rows in self.rows
+    ]
+
+
+def schedule(
+  sites: int, seconds: float, hourly: float, seed: int
+) -> list[Fault]:
+  """Draw faults, a Poisson process over all sites."""
+  rng, at, faults = np.random.default_rng(seed), 0.0, []
+  while (at := at + rng.exponential(3600 / hourly)) < seconds - _QUIET:
+    kind, site = FAULTS[rng.integers(len(FAULTS))], int(rng.integers(sites))
+    faults.append(Fault(at, site, kind, float(rng.uniform(*_LASTS))))
+  return faults
+
+
+class Sites:
+  """A hub in namespace w0 and sites in w1, w2, ..."""
+
+  def __init__(self, folder, text, count, delay):
+    self._folder, self._text = folder, text
+    self._options = [f'--every={EVERY}', f'--delay={delay}', '--rounds=1000000']
+    self._options.append(f'--blend={0.5 if delay else 0.0}')
+    command = [sys.executable, '-m', 'launch', 'hub', f'--workdir={folder}/hub']
+    command += [f'--address=tcp://*:{PORT}', f'--sites={count}']
+    self.processes = [self._start(0, command)]
+    self.processes += [self._start_site(i) for i in range(1, count + 1)]
+
+  def _start(self, number, command):
+    with (self._folder / f'log_{number}.txt').open('a') as log:
+      enter = f'ip netns exec w{number}'.split()
+      return subprocess.Popen([*enter, *command], stdout=log, stderr=log)
+
+  def _start_site(self, number):
+    folder = self._folder / f'site_{number}'
+    folder.mkdir(exist_ok=True)
+    hub_at = f'tcp://10.77.0.1:{PORT}'
+    command = [sys.executable, str(SITE), hub_at, f'{number}', str(self._text)]
+    return self._start(number, [*command, str(folder), *self._options])
+
+  def play(self, fault: Fault):
+    """Begin a fault; return what ends it."""
+    number = fault.site + 1
+    process, link = self.processes[number], f'ip link set end{number}'.split()
+    if fault.kind == 'kill':
+      process.kill()
+      process.wait()
+      self.processes[number] = self._start_site(number)
+      return lambda: None
+    if fault.kind == 'stop':
+      process.send_signal(signal.SIGSTOP)
+      return lambda: process.send_signal(signal.SIGCONT)
+    subprocess.run([*link, 'down'], check=True)
+    return lambda: subprocess.run([*link, 'up'], check=True)
+
+  def end(self):
+    """Kill all processes."""
+    for process in self.processes:
+      process.kill()
+      process.wait()
+
+
+def rows_of(folder: pathlib.Path) -> list[dict]:
+  """Return the rows of a site's metrics; the last line may be half written."""
+  path = folder / 'metrics.jsonl'
+  lines = path.read_text().splitlines() if path.exists() else []
+  return [json.loads(x) for x in lines if x.endswith('}')]
+
+
+def play(folder, text, count, delay, seconds, faults: Sequence[Fault]) -> Run:
+  """Run sites for some seconds from their first round on, with faults."""
+  folder.mkdir(parents=True)
+  bar = tqdm.tqdm(total=round(seconds), unit='s', desc=folder.name)
+  with contextlib.ExitStack() as stack:
+    sites = Sites(folder, text, count, delay)
+    stack.callback(sites.end)
+    while not all(rows_of(folder / f'site_{i + 1}') for i in range(count)):
+      if any(process.poll() is not None for process in sites.processes):
+        sys.exit(f'A process ended; its log is in {folder}.')
+      time.sleep(0.5)
+    start, ends, todo, played = time.time(), [], [*faults], []
+    while (now := time.time() - start) < seconds:
+      bar.update(round(now) - bar.n)
+      for end in [end for end in ends if end[0] <= now]:
+        end[1]()
+        ends.remove(end)
+      if todo and todo[0].at <= now:
+        fault = todo.pop(0)
+        ends.append((now + fault.lasts, sites.play(fault)))
+        played.append(fault._replace(at=time.time() - start))
+      time.sleep(0.02)
+  rows = [rows_of(folder / f'site_{i + 1}') for i in range(count)]
+  return Run(start, seconds, rows, played, folder)
+
+
+def waited(run: Run) -> float:
+  """Return the share of the time in which the sites wait for a round."""
+  shares = []
+  for rows, ends in zip(run.rows, run.ends, strict=True):
+    waits = rows[-1]['waited'] - rows[0]['waited']
+    first = rows[0]['times'][-1] - run.start
+    shares.append(waits / (ends[-1] - first))
+  return float(np.mean(shares))
+
+
+def recoveries(run: Run) -> Iterator[tuple[Fault, float, float]]:
+  """Yield (fault, seconds until others go on, until the site is back).
+
+  The others go on with the first round after the fault that one of them takes;
+  a site is back with its first step after a kill.
+  """
+  taken = lambda i: np.array([r['times'][-1] for r in run.rows[i]]) - run.start
+  first = lambda times, at: float(min(times[times > at], default=np.inf)) - at
+  for fault in run.faults:
+    others = [i for i in range(len(run.rows)) if i != fault.site]
+    on = min(first(taken(i), fault.at) for i in others)
+    yield fault, on, first(run.ends[fault.site], fault.at)
+
+
+def example():
+  """Import the program of a site."""
+  spec = importlib.util.spec_from_file_location('elastic_site', SITE)
+  assert spec is not None
+  assert spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def replayed(run: Run, text: pathlib.Path, until: int | None = None):
+  """Return the shared state of a replay, and its loss on the last windows."""
+  module = example()
+  tokens, params, loss = module.problem(text)
+  log = run.folder / 'hub'
+  shared = hosted.replay(log, params, module.TWO_BITS, until=until)
+  rng = np.random.default_rng(0)
+  batches = [module.draw(rng, tokens) for _ in range(50)]
+  value = jax.jit(loss)
+  return shared, float(np.mean([value(shared.params, x) for x in batches]))
+
+
+def same_bits(run: Run, text: pathlib.Path) -> bool:
+  """Return whether a replay has the bits that each site has saved last."""
+  for number in range(1, len(run.rows) + 1):
+    message = (run.folder / f'site_{number}/state.bin').read_bytes()
+    saved = wire.decode_reply(message)
+    shared, _ = replayed(run, text, until=saved.round)
+    if saved.body[: len(raw := wire.to_bytes(shared))] != raw:
+      return False
+  return True
+
+
+def compare(folder, text, count, mbits, calm_s, hard_s, hourly) -> list[str]:
+  """Run all, draw a picture; return the lines of a report."""
+  commands = slow_link.link_commands(count + 1)
+  commands += slow_link.rate_commands(count + 1, mbits)
+  for command in commands:
+    subprocess.run(command, shell=True, check=True)
+  calm = [
+    play(folder / f'delay_{delay}', text, count, delay, calm_s, ())
+    for delay in (0, DELAY)
+  ]
+  rows = [
+    [f'{delay}', f'{1000 / rate(run):.1f}', f'{waited(run):.1%}']
+    for delay, run in zip((0, DELAY), calm, strict=True)
+  ]
+  head = 'delay', 'ms a step', 'of them waiting'
+  lines = [f'{count} sites, {mbits} Mbit/s, two bits every {EVERY} steps', '']
+  lines += [markdown.table(head, rows, left=0), '']
+  draw(calm, folder / 'steps.png')
+  if hourly:
+    faults = schedule(count, hard_s, hourly, seed=0)
+    hard = play(folder / 'faults', text, count, DELAY, hard_s, faults)
+    lines += of_faults(calm[1], hard, text)
+  return lines
+
+
+def rate(run: Run) -> float:
+  """Return the steps of a site in a second, on average."""
+  return sum(np.sum(x > 0) for x in run.ends) / run.seconds / len(run.rows)
+
+
+def of_faults(calm: Run, hard: Run, text: pathlib.Path) -> list[str]:
+  """Return what faults cost, against a run without them."""
+  lines = [
+    f'{len(hard.faults)} faults in {hard.seconds:.0f} s: '
+    f'{rate(hard) / rate(calm):.1%} of the steps of an undisturbed run.'
+  ]
+  found = [*recoveries(hard)]
+  for kind in FAULTS:
+    times = [(on, back) for fault, on, back in found if fault.kind == kind]
+    if times:
+      on, back = map(max, zip(*times, strict=True))
+      text_of = f'{kind}, {len(times)} times: others went on within {on:.1f} s'
+      lines.append(f'{text_of}, the site within {back:.1f} s.')
+  logs = [hub.Log(run.folder / 'hub' / hub.LOG) for run in (calm, hard)]
+  least = min(map(len, logs))
+  losses = [replayed(run, text, least)[1] for run in (calm, hard)]
+  lines.append(
+    f'Loss after {least} rounds: {losses[0]:.4f} without faults, '
+    f'{losses[1]:.4f} with them.'
+  )
+  same = 'has' if same_bits(hard, text) else 'has not'
+  return [*lines, f'The replayed log {same} the bits of the sites.']
+
+
+def draw(runs: Sequence[Run], path: pathlib.Path):
+  """Draw the seconds of the steps of a site, without and with a delay."""
+  from matplotlib import pyplot
+
+  figure, axes = pyplot.subplots(figsize=(7, 3), layout='constrained')
+  for run, label in zip(runs, ('no delay', f'delay {DELAY}'), strict=True):
+    axes.plot(np.diff(run.ends[0])[: 8 * EVERY], '.-', lw=0.5, label=label)
+  axes.set(xlabel='step', ylabel='seconds', yscale='log')
+  axes.legend(frameon=False)
+  figure.savefig(path)

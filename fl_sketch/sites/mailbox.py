@@ -1,0 +1,161 @@
+"""A site's connection to the hub, which a thread of its own keeps."""
+
+from collections.abc import Sequence
+import contextlib
+import pathlib
+import queue
+import threading
+import time
+from typing import Any, NamedTuple
+
+from fl_sketch.sites import hub, wire
+from fl_sketch.utils import extras
+from fl_sketch.utils.types import Payload
+
+_HEARTBEAT = 0.5  # seconds
+_AGAIN = 3.0  # seconds until a payload that has not arrived is sent again
+_TICK = 10  # milliseconds
+
+
+class Round(NamedTuple):
+  """A closed round, or the state before one."""
+
+  number: int
+  messages: Sequence[bytes]  # with the payloads; with a state, one
+  is_state: bool = False
+
+
+class Mailbox:
+  """Sends the payloads of a site; keeps closed rounds until they are taken."""
+
+  def __init__(
+    self, address: str, site: int, run: bytes, patience: float,
+    keys: pathlib.Path | None,
+  ):  # fmt: skip
+    with extras.needed('hosted'):
+      import zmq
+      import zmq.auth
+    self._zmq: Any = zmq
+    self._site, self._run, self._patience = site, run, patience
+    self.open_round: int | None = None
+    self.is_wanted = False  # whether the hub asks for the state
+    self._needed = -1
+    self._payload = -1, b''  # the last one: (round, message)
+    self._sent_at = 0.0
+    self._heard = time.monotonic()
+    self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    self._rounds: queue.SimpleQueue[Round | Exception] = queue.SimpleQueue()
+    self._closed = threading.Event()
+    self._socket = zmq.Context.instance().socket(zmq.DEALER)
+    self._socket.setsockopt(zmq.IDENTITY, b'%d' % site)
+    self._socket.setsockopt(zmq.LINGER, 1000)
+    self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
+    self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    if keys is not None:
+      own = zmq.auth.load_certificate(keys / 'site.key_secret')
+      self._socket.curve_publickey, self._socket.curve_secretkey = own
+      self._socket.curve_serverkey, _ = zmq.auth.load_certificate(
+        keys / 'hub.key'
+      )
+    self._socket.connect(address)
+    self._thread = threading.Thread(target=self._serve, daemon=True)
+
+  def join(self, needed: int):
+    """Ask for the rounds from `needed` on; -1: and for a state before them."""
+    self._needed = needed
+    self._thread.start()
+
+  def send(self, number: int, payload: Payload):
+    """Send the payload of a round, which may still be computed."""
+    self._out.put((hub.PAYLOAD, number, payload))
+
+  def send_state(self, number: int, state: Any):
+    """Send what all sites share before a round."""
+    self.is_wanted = False
+    self._out.put((hub.STATE, number, state))
+
+  def take(self, timeout: float) -> Round | None:
+    """Return the next closed round, or None after a timeout in seconds.
+
+    TimeoutError: nothing has come from the hub for too long; ValueError: it
+    has refused the site.
+    """
+    try:
+      found = self._rounds.get(timeout=timeout)
+    except queue.Empty:
+      silent = time.monotonic() - self._heard
+      if silent > self._patience:
+        raise TimeoutError(f'The hub is silent for {silent:.0f} s.') from None
+      return None
+    if isinstance(found, Exception):
+      raise found
+    return found
+
+  def close(self):
+    """Send what waits, and leave."""
+    self._closed.set()
+    self._thread.join()
+
+  def _serve(self):
+    try:
+      self._join()
+      beat = time.monotonic()
+      while not self._closed.is_set() or not self._out.empty():
+        while not self._out.empty():
+          self._post(*self._out.get())
+        if time.monotonic() - beat > _HEARTBEAT:
+          beat = time.monotonic()
+          self._send(hub.ALIVE, self._next())
+        if self._socket.poll(_TICK):
+          self._hear(*self._socket.recv_multipart())
+      self._send(hub.LEAVE)
+    except Exception as e:  # the loop of the site raises it
+      self._rounds.put(e)
+    finally:
+      self._socket.close()
+
+  def _join(self):
+    self._send(hub.JOIN, self._run, self._next())
+
+  def _send(self, *frames):
+    # Without a connection it is lost; the hub will ask again.
+    with contextlib.suppress(self._zmq.Again):
+      self._socket.send_multipart(frames, self._zmq.DONTWAIT)
+
+  def _next(self) -> bytes:
+    return hub.ROUND_NUMBER.pack(self._needed)
+
+  def _post(self, kind, number, tree):
+    message = wire.encode_reply(
+      tree, run=self._run, round_index=number, client_id=self._site
+    )
+    if kind == hub.PAYLOAD:
+      self._payload, self._sent_at = (number, message), time.monotonic()
+    self._send(kind, message)
+
+  def _hear(self, kind, *frames):
+    now = self._heard = time.monotonic()
+    if kind == hub.ROUND:
+      (number,) = hub.ROUND_NUMBER.unpack(frames[0])
+      if number == max(self._needed, 0):  # not one that came before
+        self._rounds.put(Round(number, frames[1:]))
+        self._needed = number + 1
+    elif kind == hub.STATE:
+      number = wire.decode_reply(frames[0]).round
+      if number > self._needed:
+        self._rounds.put(Round(number, frames, is_state=True))
+        self._needed = number
+    elif kind == hub.OPEN:
+      self.open_round, has = hub.OPEN_ROUND.unpack(frames[0])
+      number, message = self._payload
+      lost = number == self.open_round and not has
+      if lost and now - self._sent_at > _AGAIN:
+        self._sent_at = now
+        self._send(hub.PAYLOAD, message)
+    elif kind == hub.WANTED:
+      self.is_wanted = True
+    elif kind == hub.UNKNOWN:
+      self._join()
+    elif kind == hub.REFUSED:
+      raise ValueError(frames[0].decode())
