@@ -11,7 +11,9 @@ import pytest
 
 DENSE, OUTER = ('dense', False, 'sharded'), ('dense', False, 'outer')
 FAST = [DENSE, (cases.FEEDBACK, True, 'sharded'), ('dense', False, 'whole')]
-ALONE = 'dense', 'bfloat16'  # compressors in which no two numbers meet
+# Compressors in which no two numbers meet; XLA adds up in another order, and
+# what is nearly halfway is then rounded to another bfloat16.
+ALONE = {'dense': 1e-5, 'bfloat16': 1e-3}
 CASES = [
   *((*case, 'sharded') for case in cases.CASES),
   *(('eden(bits=2)', both, 'outer') for both in (False, True)),
@@ -58,7 +60,7 @@ def check_losses(found):
     if how == 'whole':
       whole, parts = ((text, both_ways, x) for x in ('whole', 'sharded'))
       losses = found[whole]['losses'], found[parts]['losses']
-      np.testing.assert_allclose(*losses, rtol=1e-5)
+      np.testing.assert_allclose(*losses, rtol=ALONE[text])
 
 
 def test_shards_are_compressed_where_they_lie(tmp_path):
