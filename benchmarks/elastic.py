@@ -29,7 +29,7 @@ import tqdm
 from . import slow_link
 
 SITE = pathlib.Path(__file__).parents[1] / 'docs/examples/elastic_site.py'
-EVERY, DELAY, PORT = 16, 8, 7000
+EVERY, DELAY, PORT = 16, 14, 7000
 FAULTS = 'kill', 'stop', 'cut'
 _LASTS = 2.0, 12.0  # seconds of a stop or a cut, drawn uniformly
 _QUIET = 60.0  # seconds without a new fault, at the end

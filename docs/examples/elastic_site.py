@@ -32,7 +32,7 @@ parser.add_argument('folder', type=pathlib.Path)
 parser.add_argument('--rounds', type=int, default=500)
 parser.add_argument('--compressor', default=TWO_BITS)
 parser.add_argument('--every', type=int, default=16)
-parser.add_argument('--delay', type=int, default=8)
+parser.add_argument('--delay', type=int, default=14)
 parser.add_argument('--blend', type=float, default=0.5)
 
 

@@ -13,6 +13,7 @@ import pathlib
 import struct
 import threading
 import time
+import zlib
 
 from fl_sketch.sites import wire
 from fl_sketch.utils import checks, extras, files, progress
@@ -23,13 +24,18 @@ from fl_sketch.utils import checks, extras, files, progress
 JOIN, PAYLOAD, ALIVE, STATE, LEAVE = b'J', b'P', b'A', b'S', b'L'
 # Of the hub, with STATE: the payloads of a closed round; the open round, and
 # whether it has the site's payload; requests for STATE and to join again; a
-# refusal, a text.
+# refusal, a text. In place of what a site has just sent it gets the `mark`.
 ROUND, OPEN, WANTED, UNKNOWN, REFUSED = b'R', b'O', b'W', b'U', b'X'
 ROUND_NUMBER = struct.Struct('<i')
 OPEN_ROUND = struct.Struct('<i?')
 _SIZE = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
 _AT_ONCE = 50  # rounds that travel before a site says that it has them
+
+
+def mark(message: bytes) -> bytes:
+  """Return the bytes that stand for a message which the other side has."""
+  return _SIZE.pack(zlib.crc32(message))
 
 
 @dataclasses.dataclass
@@ -227,10 +233,10 @@ class Hub:
       needed = wire.decode_reply(message).round
     needed = max(needed, 0)
     for number in range(needed, min(needed + _AT_ONCE, len(self.log))):
-      self._send_round(site, member, number)
+      self._send_round(site, member, number, self.log[number])
 
-  def _send_round(self, site, member, number):
-    self._send(site, ROUND, ROUND_NUMBER.pack(number), *self.log[number])
+  def _send_round(self, site, member, number, messages):
+    self._send(site, ROUND, ROUND_NUMBER.pack(number), *messages)
     member.sent = number
 
   def _is_due(self) -> bool:
@@ -248,11 +254,15 @@ class Hub:
   def _close_round(self):
     order = sorted(self._payloads, key=int)
     number = len(self.log)
-    self.log.append([self._payloads[site] for site in order])
-    self._took_part, self._payloads = set(order), {}
+    payloads, self._payloads = self._payloads, {}
+    self.log.append([payloads[site] for site in order])
+    self._took_part = set(order)
     for site, member in self._members.items():
       if member.sent == number - 1 and self._is_heard(member):
-        self._send_round(site, member, number)
+        messages = [
+          mark(payloads[of]) if of == site else payloads[of] for of in order
+        ]
+        self._send_round(site, member, number, messages)
     if (number + 1) % self._snapshot_every == 0:
       self._send(order[0], WANTED)
     progress.note(f'round {number}: sites {b", ".join(order).decode()}')

@@ -138,8 +138,14 @@ class Mailbox:
     now = self._heard = time.monotonic()
     if kind == hub.ROUND:
       (number,) = hub.ROUND_NUMBER.unpack(frames[0])
-      if number == max(self._needed, 0):  # not one that came before
-        self._rounds.put(Round(number, frames[1:]))
+      own = self._payload[1]
+      mark = hub.mark(own)
+      messages = [own if x == mark else x for x in frames[1:]]
+      # Not one that came before, nor one with a payload of an earlier start,
+      # which comes again whole.
+      is_whole = all(len(x) > len(mark) for x in messages)
+      if number == max(self._needed, 0) and is_whole:
+        self._rounds.put(Round(number, messages))
         self._needed = number + 1
     elif kind == hub.STATE:
       number = wire.decode_reply(frames[0]).round

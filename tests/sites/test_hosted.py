@@ -171,6 +171,23 @@ def test_a_lost_payload_is_sent_again(tmp_path, monkeypatch):
     assert len(made.log) == 1
 
 
+def test_a_payload_of_an_earlier_start_is_that_of_its_site(tmp_path):
+  """Catches a site that adds up what it would have sent, not what counts."""
+  other = lambda place, number: local_step(local_step(place, number), number)
+  with serving(tmp_path, sites=2) as made:
+    with site_of(made.address, 0, delay=1) as early:
+      place, _ = early.begin()
+      for _ in range(2):
+        place = early.exchange(local_step(place, 0))
+    while not made._payloads:
+      time.sleep(0.01)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+      run = lambda number: play(made.address, number, 2, step=other)
+      got = [*pool.map(run, range(2))]
+  again = hosted.replay(tmp_path, outer_steps.PARAMS, 'dense')
+  assert all(bits(shared) == bits(again) for _, shared in got)
+
+
 def test_what_is_not_finite_stays_with_its_site(tmp_path):
   """Catches one diverged site that takes all others along."""
   nan = lambda place, number: jax.tree.map(lambda x: x * np.nan, place)
