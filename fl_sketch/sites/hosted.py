@@ -189,7 +189,7 @@ class Site:
     self.shared = self.rounds.start(params)
     self.memory = self.rounds.memory(params)
     self.round = self.step = 0
-    self.waited = 0.0  # seconds in which the loop stood still
+    self.waited = 0.0  # seconds in which the loop stood still for a round
     self._follow = jax.jit(functools.partial(_follow, blend))
     self._pending: _Pending | None = None
     self._folder, self._save_every = folder, save_every
@@ -255,11 +255,13 @@ class Site:
 
   def _wait(self, place):
     """Land rounds up to the one for which this site has sent."""
-    start = time.monotonic()
+    jax.block_until_ready(place)  # what is computed is no waiting
     while self._pending:
-      if (found := self._mail.take(1.0)) is not None:
+      start = time.monotonic()
+      found = self._mail.take(1.0)
+      self.waited += time.monotonic() - start
+      if found is not None:
         place = self._land(place, found)
-    self.waited += time.monotonic() - start
     return place
 
   def _land(self, place, found):
