@@ -20,7 +20,7 @@ Build = Callable[[tuple[str, ...]], optax.GradientTransformationExtraArgs]
 
 
 def axes_of(specs: Tree) -> tuple[str, ...]:
-  """Return the names of the mesh axes in a tree of `PartitionSpec`s.
+  """Return the names of the mesh axes in a `PartitionSpec`, or a tree of them.
 
   >>> axes_of({'w': P(None, ('fsdp', 'tensor')), 'b': P('tensor')})
   ('tensor', 'fsdp')
