@@ -71,7 +71,7 @@ class Mailbox:
     self._out.put((hub.PAYLOAD, number, payload))
 
   def send_state(self, number: int, state: Any):
-    """Send what all sites share before a round."""
+    """Send the hub the parameters and optimizer states before a round."""
     self.is_wanted = False
     self._out.put((hub.STATE, number, state))
 
@@ -95,7 +95,10 @@ class Mailbox:
   def close(self):
     """Send what waits, and leave."""
     self._closed.set()
-    self._thread.join()
+    if self._thread.ident is None:  # it was never started
+      self._socket.close()
+    else:
+      self._thread.join()
 
   def _serve(self):
     try:
