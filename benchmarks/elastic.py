@@ -20,7 +20,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from fl_sketch.sites import hosted, hub, wire
+from fl_sketch.sites import hub, outer_rounds, wire
 from fl_sketch.utils import markdown
 import jax
 import numpy as np
@@ -192,7 +192,7 @@ def replayed(run: Run, text: pathlib.Path, until: int | None = None):
   module = example()
   tokens, params, loss = module.problem(text)
   log = run.folder / 'hub'
-  shared = hosted.replay(log, params, module.TWO_BITS, until=until)
+  shared = outer_rounds.replay(log, params, module.TWO_BITS, until=until)
   rng = np.random.default_rng(0)
   batches = [module.draw(rng, tokens) for _ in range(50)]
   value = jax.jit(loss)

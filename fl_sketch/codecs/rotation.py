@@ -14,7 +14,7 @@ _DENSE = 32  # numbers up to which sums of signs are far from normal
 
 
 def rotate(key: Key, x: jax.Array, *, back: bool = False) -> jax.Array:
-  """Rotate each block of 4,096 numbers of f32[d] by itself, or back.
+  """Apply a random rotation, or its inverse, to each block of 4,096 numbers.
 
   A pass is random signs and an orthonormal Hadamard transform. Two passes make
   the entries of a block near-Gaussian, whatever it is; after one a block of few
@@ -118,7 +118,7 @@ def _rest(key, seeds, x, back):
 
 
 def _uniform(key, d):
-  """Return a uniform orthogonal matrix, f32[d, d]."""
+  """Draw a uniformly distributed orthogonal matrix, f32[d, d]."""
   # By Gram-Schmidt: batches of LAPACK's QR may hang on a CPU.
   (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
   words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)

@@ -13,15 +13,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
+# The outer optimizer of DiLoCo.
+NESTEROV = optax.sgd(0.7, momentum=0.9, nesterov=True)
+
 
 class OuterState(NamedTuple):
   """State of `outer`; the anchor is the parameters of the loop."""
 
   step: jax.Array  # int32[], steps done, the same on all workers
   inner: PerWorker  # the state of a worker's own optimizer
-  moved: PerWorker  # anchor - the worker's parameters; 0 after an exchange
+  moved: PerWorker  # anchor - the worker's parameters
   mean: list[Tree]  # by fragment: states of the mean
-  late: list[Tree]  # of the estimates that wait to be applied, () without delay
+  late: list[Tree]  # estimates that wait to be applied; [] without a delay
   outer: list[Tree]  # and of the outer optimizer
 
 
@@ -80,7 +83,7 @@ def outer(
     )
   axes, dense = mean.axes, mean.dense_axes
   if outer is None:
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
+    outer = NESTEROV
   inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
   own = lambda tree: _mark(tree, axes)
 

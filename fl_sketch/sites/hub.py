@@ -43,7 +43,7 @@ class _Member:
   heard: float  # seconds of `time.monotonic`
   sent: int = -1  # the last round that was sent to it
   needed: int = -1  # the round that it asked for last
-  moved: float = 0.0  # when it first asked for that
+  asked: float = 0.0  # when it first asked for that
 
 
 class Log:
@@ -189,7 +189,7 @@ class Hub:
         text = 'The hub has another run: parameters or options differ.'
         self._send(site, REFUSED, text.encode())
         return
-      member = self._members[site] = _Member(now, moved=now)
+      member = self._members[site] = _Member(now, asked=now)
       self._catch_up(site, member, *ROUND_NUMBER.unpack(needed))
     elif kind == LEAVE:
       self._members.pop(site, None)
@@ -206,16 +206,16 @@ class Hub:
     elif kind == ALIVE:
       (needed,) = ROUND_NUMBER.unpack(frames[0])
       if needed != member.needed:
-        member.needed, member.moved = needed, now
+        member.needed, member.asked = needed, now
       # Again only what was lost: nothing has arrived for a while.
-      if needed > member.sent or now - member.moved > self._silence:
+      if needed > member.sent or now - member.asked > self._silence:
         self._catch_up(site, member, needed)
-        member.moved = now
+        member.asked = now
     has = site in self._payloads
     self._send(site, OPEN, OPEN_ROUND.pack(len(self.log), has))
 
   def _take(self, site, message):
-    """Keep a payload of the open round; a late one is left out."""
+    """Store a site's payload if it is of the open round."""
     reply = wire.decode_reply(message)  # raises PayloadError
     if reply.run != self._run or b'%d' % reply.client != site:
       self._send(site, REFUSED, b'The payload is of another run or site.')

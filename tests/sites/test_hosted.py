@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from fl_sketch.sites import hosted, hub
+from fl_sketch.sites import hosted, hub, outer_rounds
 import harness
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def test_anchors_and_the_replayed_log_have_the_same_bits(tmp_path):
   """Catches an order of arrival in a sum, and a log without a payload."""
   with serving(tmp_path) as made:
     got = played(made.address, compressor=SIGN)
-  again = hosted.replay(tmp_path, outer_steps.PARAMS, SIGN)
+  again = outer_rounds.replay(tmp_path, outer_steps.PARAMS, SIGN)
   for _, shared in got:
     assert bits(shared) == bits(again)
 
@@ -151,7 +151,7 @@ def test_a_killed_hub_goes_on_with_its_log(tmp_path):
       back.set()
       got = [site.result() for site in sites]
     assert len(made.log) == STEPS // 2
-  again = hosted.replay(tmp_path, outer_steps.PARAMS, 'dense')
+  again = outer_rounds.replay(tmp_path, outer_steps.PARAMS, 'dense')
   assert all(bits(shared) == bits(again) for _, shared in got)
 
 
@@ -184,7 +184,7 @@ def test_a_payload_of_an_earlier_start_is_that_of_its_site(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
       run = lambda number: play(made.address, number, 2, step=other)
       got = [*pool.map(run, range(2))]
-  again = hosted.replay(tmp_path, outer_steps.PARAMS, 'dense')
+  again = outer_rounds.replay(tmp_path, outer_steps.PARAMS, 'dense')
   assert all(bits(shared) == bits(again) for _, shared in got)
 
 
@@ -206,6 +206,9 @@ def test_a_site_of_another_run_is_refused(tmp_path):
     play(made.address, 0, 2)
     with pytest.raises(ValueError, match='another run'):
       play(made.address, 1, 2, seed=1)
+    play(made.address, 2, 2, folder=tmp_path / '2', save_every=1)
+    with pytest.raises(ValueError, match='another folder'):
+      play(made.address, 2, 2, folder=tmp_path / '2', seed=1)
 
 
 def test_only_sites_with_a_key_are_answered(tmp_path):
