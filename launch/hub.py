@@ -20,6 +20,7 @@ define_folders()
 _FLAGS = define(
   address=('tcp://*:7000', 'Address of ZeroMQ at which sites connect.'),
   sites=(1, 'Number of sites of the first round.'),
+  silence=(3.0, 'Seconds after which the others go on without a site.'),
   keys=(str, 'Folder of hub.key_secret, and of sites/*.key.'),
 )
 flags.mark_flag_as_required('workdir')
@@ -30,8 +31,9 @@ def main(argv):
   begin(argv)
   keys = None if _FLAGS.keys is None else pathlib.Path(_FLAGS.keys)
   made = hub.Hub(
-    _FLAGS.address, pathlib.Path(_FLAGS.workdir), sites=_FLAGS.sites, keys=keys
-  )
+    _FLAGS.address, pathlib.Path(_FLAGS.workdir), sites=_FLAGS.sites,
+    silence=_FLAGS.silence, keys=keys,
+  )  # fmt: skip
   for number in signal.SIGINT, signal.SIGTERM:
     signal.signal(number, lambda *_: made.stop())
   print(f'The hub is at {made.address}; rounds: {len(made.log)}.', flush=True)

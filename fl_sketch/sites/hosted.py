@@ -62,6 +62,7 @@ class Site:
     seed: of the public random draws.
     folder: where the site keeps its state, with which it begins again.
     save_every: rounds between two states that are kept.
+    silence: seconds in which a message arrives, as of the hub.
     patience: seconds without a word of the hub until TimeoutError.
     keys: folder of site.key_secret and hub.key, certificates of ZeroMQ, where
       the hub has keys.
@@ -73,7 +74,8 @@ class Site:
     outer: optax.GradientTransformation | None = None, *, every: int,
     delay: int = 0, blend: float = 0.0, seed: int = 0,
     folder: pathlib.Path | None = None, save_every: int = 20,
-    patience: float = 600.0, keys: pathlib.Path | None = None,
+    silence: float = 3.0, patience: float = 600.0,
+    keys: pathlib.Path | None = None,
   ):  # fmt: skip
     outer_steps.check_steps(every, delay, blend)
     checks.count('save_every', save_every)
@@ -91,7 +93,9 @@ class Site:
       'compressor': repr(compressor),
       'state': str(jax.tree.structure(self.shared)),
     })  # fmt: skip
-    self._mail = mailbox.Mailbox(address, number, self._run, patience, keys)
+    self._mail = mailbox.Mailbox(
+      address, number, self._run, silence, patience, keys
+    )
 
   def __enter__(self) -> 'Site':
     """Return this site."""

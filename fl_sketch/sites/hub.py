@@ -17,51 +17,47 @@ import zlib
 
 from fl_sketch.sites import wire
 from fl_sketch.utils import checks, extras, files, progress
+import msgpack
 
-# Of sites: their run and the round they need next; a payload; that they are
-# there, and the round they need next; the parameters and states of a round;
-# that they leave.
-JOIN, PAYLOAD, ALIVE, STATE, LEAVE = b'J', b'P', b'A', b'S', b'L'
-# Of the hub, with STATE: the payloads of a closed round; the open round, and
-# whether it has the site's payload; requests for STATE and to join again; a
-# refusal, a text. In place of what a site has just sent it gets the `mark`.
-ROUND, OPEN, WANTED, UNKNOWN, REFUSED = b'R', b'O', b'W', b'U', b'X'
-ROUND_NUMBER = struct.Struct('<i')
-OPEN_ROUND = struct.Struct('<i?')
-_SIZE = struct.Struct('<I')
+# Of sites: that they are there, with their run, the round they need next and
+# the last of which they have sent a payload; the same, where rounds were lost
+# on the way; a payload; parameters and states before a round; that they leave.
+ALIVE, AGAIN, PAYLOAD, STATE, LEAVE = b'A', b'G', b'P', b'S', b'L'
+# Of the hub, with STATE: the payloads of a closed round, a site's own as its
+# `mark`; the answer to ALIVE, the open round and the last that was sent to the
+# site; that a payload was lost; a request for STATE; a refusal, a text.
+ROUND, OPEN, LOST, WANTED, REFUSED = b'R', b'O', b'M', b'W', b'X'
+NUMBER, TWO_NUMBERS = struct.Struct('<i'), struct.Struct('<ii')
+_MARK = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
 _AT_ONCE = 50  # rounds that travel before a site says that it has them
 
 
 def mark(message: bytes) -> bytes:
   """Return the bytes that stand for a message which the other side has."""
-  return _SIZE.pack(zlib.crc32(message))
+  return _MARK.pack(zlib.crc32(message))
 
 
 @dataclasses.dataclass
 class _Member:
   heard: float  # seconds of `time.monotonic`
-  sent: int = -1  # the last round that was sent to it
-  needed: int = -1  # the round that it asked for last
-  asked: float = 0.0  # when it first asked for that
+  sent: int = -2  # the last round that was sent to it; -2: nothing
 
 
 class Log:
   """The payloads of all closed rounds, in a file that only grows.
 
-  A round is the number of its payloads, then the size and the bytes of each, by
-  the numbers of the sites. What a killed hub has half written is cut off.
+  A round is a list of MessagePack with its payloads, by the numbers of the
+  sites. What a killed hub has half written is cut off.
   """
 
   def __init__(self, path: pathlib.Path):
-    self._path, self._starts = path, []
+    self._path = path
     path.touch()
-    raw, at = path.read_bytes(), 0
-    while (end := _end_of_round(raw, at)) is not None:
-      self._starts.append(at)
-      at = end
     with path.open('r+b') as file:
-      file.truncate(at)
+      rounds = _unpacker(file)
+      self._starts = [0, *(rounds.tell() for _ in rounds)]
+      file.truncate(self._starts.pop())
 
   def __len__(self) -> int:
     return len(self._starts)
@@ -71,32 +67,17 @@ class Log:
     at = self._starts[number]  # IndexError beyond the last one
     with self._path.open('rb') as file:
       file.seek(at)
-      read = lambda: _SIZE.unpack(file.read(_SIZE.size))[0]
-      return [file.read(read()) for _ in range(read())]
+      return _unpacker(file).unpack()
 
   def append(self, messages: Sequence[bytes]):
     """Add a round."""
-    parts = [_SIZE.pack(len(messages))]
-    for message in messages:
-      parts += _SIZE.pack(len(message)), message
     with files.save_errors(self._path), self._path.open('ab') as file:
       self._starts.append(file.tell())
-      file.write(b''.join(parts))
+      file.write(msgpack.packb([*messages]))
 
 
-def _end_of_round(raw: bytes, at: int) -> int | None:
-  """Return where the round that begins at `at` ends; None: it is not whole."""
-  left = None
-  while left != 0:
-    if at + _SIZE.size > len(raw):
-      return None
-    (number,) = _SIZE.unpack_from(raw, at)
-    at += _SIZE.size
-    if left is None:
-      left = number
-    else:
-      at, left = at + number, left - 1
-  return at if at <= len(raw) else None
+def _unpacker(file) -> msgpack.Unpacker:
+  return msgpack.Unpacker(file, max_buffer_size=0)  # 0: as large as it can
 
 
 class Hub:
@@ -106,9 +87,10 @@ class Hub:
   before and was heard of within `silence` seconds; at the latest `deadline`
   seconds after its first payload. The first round waits for `sites` payloads.
   Who comes later, or again, gets what it missed, and takes part from the first
-  payload that arrives in time. The log in `folder` outlives the hub. With
-  `keys`, a folder of certificates of ZeroMQ, messages are encrypted:
-  hub.key_secret is the hub's, and sites/*.key are of whom it answers.
+  payload that arrives in time. The log in `folder` outlives the hub. A message
+  must travel in less than `silence` seconds. With `keys`, a folder of
+  certificates of ZeroMQ, messages are encrypted: hub.key_secret is the hub's,
+  and sites/*.key are of whom it answers.
 
   ValueError: a count is not positive; MissingExtraError: there is no pyzmq.
   """
@@ -120,9 +102,6 @@ class Hub:
   ):  # fmt: skip
     checks.count('sites', sites)
     checks.count('snapshot_every', snapshot_every)
-    with extras.needed('hosted'):
-      import zmq
-      import zmq.auth.thread
     folder.mkdir(parents=True, exist_ok=True)
     self._folder, self._sites = folder, sites
     self._silence, self._deadline = silence, deadline
@@ -130,11 +109,19 @@ class Hub:
     self.log = Log(folder / LOG)
     run = folder / RUN
     self._run = run.read_bytes() if run.exists() else None
-    self._members: dict[bytes, _Member] = {}
     self._payloads: dict[bytes, bytes] = {}  # of the open round
-    self._took_part: set[bytes] = set()  # in the last round
     self._first_at = 0.0  # when the first payload of the round came
+    last = self.log[len(self.log) - 1] if len(self.log) else []
+    self._took_part = {b'%d' % wire.decode_reply(x).client for x in last}
+    now = time.monotonic()  # who took part before a restart may be there
+    self._members = {site: _Member(now) for site in self._took_part}
     self._stopped = threading.Event()
+    self._listen(address, keys)
+
+  def _listen(self, address, keys):
+    with extras.needed('hosted'):
+      import zmq
+      import zmq.auth.thread
     self._context = zmq.Context()
     self._guard = None
     self._socket = self._context.socket(zmq.ROUTER)
@@ -148,7 +135,7 @@ class Hub:
     # Who comes again takes over the address of the connection that was cut.
     self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence))
+    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * self._silence))
     self._socket.setsockopt(zmq.LINGER, 0)
     self._socket.bind(address)
     self.address = self._socket.get_string(zmq.LAST_ENDPOINT)
@@ -179,50 +166,41 @@ class Hub:
       self._send(site, REFUSED, f'The message is malformed: {e}.'.encode())
 
   def _answer(self, site, kind, *frames):
-    now = time.monotonic()
-    if kind == JOIN:
-      run, needed = frames
-      if self._run is None:
-        files.write(self._folder / RUN, run)
-        self._run = run
-      if run != self._run:
-        text = 'The hub has another run: parameters or options differ.'
-        self._send(site, REFUSED, text.encode())
-        return
-      member = self._members[site] = _Member(now, asked=now)
-      self._catch_up(site, member, *ROUND_NUMBER.unpack(needed))
+    if kind in (ALIVE, AGAIN):
+      self._meet(site, kind == AGAIN, *frames)
     elif kind == LEAVE:
       self._members.pop(site, None)
-      return
-    elif (member := self._members.get(site)) is None:
-      self._send(site, UNKNOWN)  # of an earlier hub
-      return
-    member.heard = now
-    if kind == PAYLOAD:
-      self._take(site, *frames)
-    elif kind == STATE:
-      wire.decode_reply(frames[0])  # raises PayloadError
-      files.write(self._folder / SNAPSHOT, frames[0])
-    elif kind == ALIVE:
-      (needed,) = ROUND_NUMBER.unpack(frames[0])
-      if needed != member.needed:
-        member.needed, member.asked = needed, now
-      # Again only what was lost: nothing has arrived for a while.
-      if needed > member.sent or now - member.asked > self._silence:
-        self._catch_up(site, member, needed)
-        member.asked = now
-    has = site in self._payloads
-    self._send(site, OPEN, OPEN_ROUND.pack(len(self.log), has))
+    elif (member := self._members.get(site)) is not None:
+      member.heard = time.monotonic()
+      message = frames[0] if frames else b''
+      reply = wire.decode_reply(message)  # raises PayloadError
+      if reply.run != self._run or b'%d' % reply.client != site:
+        self._send(site, REFUSED, b'The message is of another run or site.')
+      elif kind == STATE:
+        files.write(self._folder / SNAPSHOT, message)
+      elif reply.round == len(self.log) and site not in self._payloads:
+        if not self._payloads:
+          self._first_at = time.monotonic()
+        self._payloads[site] = message
 
-  def _take(self, site, message):
-    """Store a site's payload if it is of the open round."""
-    reply = wire.decode_reply(message)  # raises PayloadError
-    if reply.run != self._run or b'%d' % reply.client != site:
-      self._send(site, REFUSED, b'The payload is of another run or site.')
-    elif reply.round == len(self.log) and site not in self._payloads:
-      if not self._payloads:
-        self._first_at = time.monotonic()
-      self._payloads[site] = message
+  def _meet(self, site, is_again, run, numbers):
+    """Answer a site that says that it is there, and send what it lacks."""
+    needed, posted = TWO_NUMBERS.unpack(numbers)
+    if self._run is None:
+      files.write(self._folder / RUN, run)
+      self._run = run
+    if run != self._run:
+      text = 'The hub has another run: parameters or options differ.'
+      self._send(site, REFUSED, text.encode())
+      return
+    now = time.monotonic()
+    member = self._members.setdefault(site, _Member(now))
+    member.heard = now
+    if needed > member.sent or is_again:
+      self._catch_up(site, member, needed)
+    if posted == len(self.log) and site not in self._payloads:
+      self._send(site, LOST)
+    self._send(site, OPEN, TWO_NUMBERS.pack(len(self.log), member.sent))
 
   def _catch_up(self, site, member, needed):
     """Send the rounds that a site lacks, from a snapshot on if it has none."""
@@ -232,11 +210,12 @@ class Hub:
       self._send(site, STATE, message)
       needed = wire.decode_reply(message).round
     needed = max(needed, 0)
+    member.sent = needed - 1
     for number in range(needed, min(needed + _AT_ONCE, len(self.log))):
       self._send_round(site, member, number, self.log[number])
 
   def _send_round(self, site, member, number, messages):
-    self._send(site, ROUND, ROUND_NUMBER.pack(number), *messages)
+    self._send(site, ROUND, NUMBER.pack(number), *messages)
     member.sent = number
 
   def _is_due(self) -> bool:
@@ -256,7 +235,10 @@ class Hub:
     number = len(self.log)
     payloads, self._payloads = self._payloads, {}
     self.log.append([payloads[site] for site in order])
-    self._took_part = set(order)
+    if self._took_part != {*order}:
+      names = b', '.join(order).decode()
+      progress.note(f'From round {number} on: sites {names}.')
+    self._took_part = {*order}
     for site, member in self._members.items():
       if member.sent == number - 1 and self._is_heard(member):
         messages = [
@@ -265,7 +247,6 @@ class Hub:
         self._send_round(site, member, number, messages)
     if (number + 1) % self._snapshot_every == 0:
       self._send(order[0], WANTED)
-    progress.note(f'round {number}: sites {b", ".join(order).decode()}')
 
   def _send(self, site, *frames):
     self._socket.send_multipart([site, *frames])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import contextlib
+import math
 import pathlib
 import queue
 import threading
@@ -13,7 +14,6 @@ from fl_sketch.utils import extras
 from fl_sketch.utils.types import Payload
 
 _HEARTBEAT = 0.5  # seconds
-_AGAIN = 3.0  # seconds until a payload that has not arrived is sent again
 _TICK = 10  # milliseconds
 
 
@@ -29,8 +29,8 @@ class Mailbox:
   """Sends the payloads of a site; keeps closed rounds until they are taken."""
 
   def __init__(
-    self, address: str, site: int, run: bytes, patience: float,
-    keys: pathlib.Path | None,
+    self, address: str, site: int, run: bytes, silence: float,
+    patience: float, keys: pathlib.Path | None,
   ):  # fmt: skip
     with extras.needed('hosted'):
       import zmq
@@ -41,7 +41,6 @@ class Mailbox:
     self.is_wanted = False  # whether the hub asks for the state
     self._needed = -1
     self._payload = -1, b''  # the last one: (round, message)
-    self._sent_at = 0.0
     self._heard = time.monotonic()
     self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
     self._rounds: queue.SimpleQueue[Round | Exception] = queue.SimpleQueue()
@@ -50,7 +49,7 @@ class Mailbox:
     self._socket.setsockopt(zmq.IDENTITY, b'%d' % site)
     self._socket.setsockopt(zmq.LINGER, 1000)
     self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
+    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence))
     self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     if keys is not None:
       own = zmq.auth.load_certificate(keys / 'site.key_secret')
@@ -102,14 +101,13 @@ class Mailbox:
 
   def _serve(self):
     try:
-      self._join()
-      beat = time.monotonic()
+      beat = -math.inf
       while not self._closed.is_set() or not self._out.empty():
         while not self._out.empty():
           self._post(*self._out.get())
         if time.monotonic() - beat > _HEARTBEAT:
           beat = time.monotonic()
-          self._send(hub.ALIVE, self._next())
+          self._say(hub.ALIVE)
         if self._socket.poll(_TICK):
           self._hear(*self._socket.recv_multipart())
       self._send(hub.LEAVE)
@@ -118,29 +116,27 @@ class Mailbox:
     finally:
       self._socket.close()
 
-  def _join(self):
-    self._send(hub.JOIN, self._run, self._next())
+  def _say(self, kind):
+    numbers = hub.TWO_NUMBERS.pack(self._needed, self._payload[0])
+    self._send(kind, self._run, numbers)
 
   def _send(self, *frames):
     # Without a connection it is lost; the hub will ask again.
     with contextlib.suppress(self._zmq.Again):
       self._socket.send_multipart(frames, self._zmq.DONTWAIT)
 
-  def _next(self) -> bytes:
-    return hub.ROUND_NUMBER.pack(self._needed)
-
   def _post(self, kind, number, tree):
     message = wire.encode_reply(
       tree, run=self._run, round_index=number, client_id=self._site
     )
     if kind == hub.PAYLOAD:
-      self._payload, self._sent_at = (number, message), time.monotonic()
+      self._payload = number, message
     self._send(kind, message)
 
   def _hear(self, kind, *frames):
-    now = self._heard = time.monotonic()
+    self._heard = time.monotonic()
     if kind == hub.ROUND:
-      (number,) = hub.ROUND_NUMBER.unpack(frames[0])
+      (number,) = hub.NUMBER.unpack(frames[0])
       own = self._payload[1]
       mark = hub.mark(own)
       messages = [own if x == mark else x for x in frames[1:]]
@@ -156,15 +152,12 @@ class Mailbox:
         self._rounds.put(Round(number, frames, is_state=True))
         self._needed = number
     elif kind == hub.OPEN:
-      self.open_round, has = hub.OPEN_ROUND.unpack(frames[0])
-      number, message = self._payload
-      lost = number == self.open_round and not has
-      if lost and now - self._sent_at > _AGAIN:
-        self._sent_at = now
-        self._send(hub.PAYLOAD, message)
+      self.open_round, sent = hub.TWO_NUMBERS.unpack(frames[0])
+      if sent >= max(self._needed, 0):  # messages come in order: it was lost
+        self._say(hub.AGAIN)
+    elif kind == hub.LOST:
+      self._send(hub.PAYLOAD, self._payload[1])
     elif kind == hub.WANTED:
       self.is_wanted = True
-    elif kind == hub.UNKNOWN:
-      self._join()
     elif kind == hub.REFUSED:
       raise ValueError(frames[0].decode())

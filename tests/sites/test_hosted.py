@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 from fl_sketch.sites import hosted, hub, outer_rounds
 import harness
@@ -51,7 +52,7 @@ def local_step(place, number):
   }
 
 
-def site_of(address, number, compressor='dense', **options):
+def site_of(address, number, compressor='dense', **options: Any):
   options = {'every': 2, 'patience': 20} | options
   params = outer_steps.PARAMS
   return hosted.Site(address, number, params, compressor, **options)
@@ -146,7 +147,8 @@ def test_a_killed_hub_goes_on_with_its_log(tmp_path):
       run = lambda number: play(made.address, number, step=step)
       sites = [pool.submit(run, number) for number in range(SITES)]
       reached.wait(20)
-    (log := tmp_path / hub.LOG).write_bytes(log.read_bytes() + b'half a round')
+    log = tmp_path / hub.LOG
+    log.write_bytes(log.read_bytes() + log.read_bytes()[:99])  # half a round
     with serving(tmp_path, made.address) as made:
       back.set()
       got = [site.result() for site in sites]
@@ -157,18 +159,34 @@ def test_a_killed_hub_goes_on_with_its_log(tmp_path):
 
 def test_a_lost_payload_is_sent_again(tmp_path, monkeypatch):
   """Catches a round that waits for what was lost on the way."""
-  monkeypatch.setattr(hosted.mailbox, '_AGAIN', 0.1)
-  take, lost = hub.Hub._take, []
+  answer, lost = hub.Hub._answer, []
 
-  def lose_first(self, site, message):
-    if lost:
-      take(self, site, message)
-    lost.append(site)
+  def lose_first(self, site, kind, *frames):
+    if kind != hub.PAYLOAD or lost:
+      answer(self, site, kind, *frames)
+    lost.extend([site] * (kind == hub.PAYLOAD))
 
-  monkeypatch.setattr(hub.Hub, '_take', lose_first)
+  monkeypatch.setattr(hub.Hub, '_answer', lose_first)
   with serving(tmp_path) as made:
     played(made.address, steps=2)
     assert len(made.log) == 1
+
+
+def test_lost_rounds_are_sent_again(tmp_path, monkeypatch):
+  """Catches a site that waits for ever, or applies the round after."""
+  send, lost = hub.Hub._send, []
+
+  def lose_first(self, site, kind, *frames):
+    if kind != hub.ROUND or site in lost:
+      send(self, site, kind, *frames)
+    lost.extend([site] * (kind == hub.ROUND))
+
+  monkeypatch.setattr(hub.Hub, '_send', lose_first)
+  with serving(tmp_path) as made:
+    got = played(made.address)
+  assert {*lost} == {b'0', b'1', b'2'}
+  again = outer_rounds.replay(tmp_path, outer_steps.PARAMS, 'dense')
+  assert all(bits(shared) == bits(again) for _, shared in got)
 
 
 def test_a_payload_of_an_earlier_start_is_that_of_its_site(tmp_path):
@@ -234,10 +252,14 @@ def test_what_is_no_message_is_refused(tmp_path):
   with serving(tmp_path) as made, zmq.Context() as context:
     with context.socket(zmq.DEALER) as socket:
       socket.connect(made.address)
-      joins = [hub.JOIN, bytes(16), hub.ROUND_NUMBER.pack(-1)]
+      joins = [hub.ALIVE, bytes(16), hub.TWO_NUMBERS.pack(-1, -1)]
       socket.send_multipart(joins)
       assert socket.recv_multipart()[0] == hub.OPEN
-      for frames in [hub.JOIN], [hub.ALIVE, b''], [hub.PAYLOAD, b'x' * 99]:
+      for frames in (
+        [hub.ALIVE],
+        [hub.ALIVE, b'', b''],
+        [hub.PAYLOAD, b'x' * 99],
+      ):
         socket.send_multipart(frames)
         kind, text = socket.recv_multipart()
         assert kind == hub.REFUSED
