@@ -37,7 +37,7 @@ def p_value(claim):
   x = over(claim, claim['values'])
   size = np.abs(x + claim['bound']).max()
   pairs = [one_sided(row, size) for row in x]
-  keeps, breaks = np.transpose(pairs)
+  keeps, breaks = np.array(pairs).T
   return min(1.0, 2 * min(keeps.max(), len(pairs) * breaks.min()))
 
 

@@ -73,9 +73,11 @@ def epsilon_curve(
   >>> [round(e, 2) for e in epsilon_curve(m, [1, 100], delta=1e-5)]
   [0.34, 4.38]
   """
-  spec = {'delta': delta, 'accountant': accountant}
   at = functools.partial(dataclasses.replace, mechanism)
-  return [compute_epsilon(at(steps=count), **spec) for count in steps]
+  return [
+    compute_epsilon(at(steps=count), delta=delta, accountant=accountant)
+    for count in steps
+  ]
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:

@@ -205,7 +205,7 @@ def cohort_step(
     population = max(map(len, comms.client_rows(state)), default=0)
     size = len(cohort.ids)
     cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
-    cohort = cohort._replace(ids=marks.distinct(cohort.ids))
+    cohort = cohort._replace(ids=marks.distinct(jnp.asarray(cohort.ids)))
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
       # A weight above 1 would be a contribution above the bound.

@@ -73,7 +73,7 @@ class Log:
     """Add a round."""
     with files.save_errors(self._path), self._path.open('ab') as file:
       self._starts.append(file.tell())
-      file.write(msgpack.packb([*messages]))
+      msgpack.pack([*messages], file)
 
 
 def _unpacker(file) -> msgpack.Unpacker:

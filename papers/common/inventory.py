@@ -77,8 +77,8 @@ def read(paper: str) -> Paper:
 
 
 def _row(fields: Mapping[str, Any]) -> Row:
-  lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
-  return Row(**(dict(fields) | lists))
+  frozen: Any = lambda v: tuple(v) if isinstance(v, list) else v
+  return Row(**{k: frozen(v) for k, v in fields.items()})
 
 
 def functions(row: Row) -> list[statements.Statement]:

@@ -153,7 +153,7 @@ def _own(config: Mapping[str, Any], registered: Mapping[str, Any]):
   """The fields of a config that its registration has not, by their name."""
 
   def has(name, value):
-    known = registered.get(name)
+    known: Any = registered.get(name)
     inside = isinstance(value, dict) and isinstance(known, list)
     return name in registered and (value in known if inside else value == known)
 

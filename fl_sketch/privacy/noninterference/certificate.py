@@ -183,7 +183,7 @@ def _plain_form(name, eqn):
 
   It has no defaults, and no programs, places or functions.
   """
-  params = {k: _plain(x) for k, x in eqn.params.items()}
+  params: dict[str, Any] = {k: _plain(x) for k, x in eqn.params.items()}
   if name == 'slice' and params['strides'] is None:
     params['strides'] = [1] * len(params['start_indices'])
   params = {k: x for k, x in params.items() if x is not None}

@@ -135,7 +135,7 @@ def _tuned(cell: Cell, registered: Mapping[str, Any], group: Mapping[str, Any]):
   ]
 
 
-def _cells(ws, registered, group) -> Iterator[tuple[Cell, Any]]:
+def _cells(ws, registered, group) -> Iterator[tuple[list[Cell], Any]]:
   """Every line of cells over the dimensions, with what was measured."""
   registered = registered | group  # a group may have servers and rates
   for exponent, operator, server in itertools.product(

@@ -81,7 +81,7 @@ def values_of(r: runs_lib.Registered, entries: Comparison) -> dict[str, Any]:
     return report.lead(entries, ours, theirs, taus, sizes, **of)
 
   of_privix = [*lead(heaprix, privix).values()]
-  collapsed = runs_lib.cell(*privix, 5, tables[0])
+  collapsed = runs_lib.cell(r['privix'], 5, tables[0])
   return {
     'beats SketchedSGD': lead(both, [SKETCHED]),
     'best': lead(heaprix, others),

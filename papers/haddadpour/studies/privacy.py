@@ -149,7 +149,8 @@ def _updates(ws, r, seed) -> dict[str, list[list[float]]]:
     after = lambda n: saved_params.read(folder, n, start) if n else start
     for n in r['rounds']:
       both = (flatten_util.ravel_pytree(after(k))[0] for k in (n, n + 1))
-      u = np.subtract(*both)
+      before, then = both
+      u = np.asarray(before - then)
       for table in r['tables'][-2:]:
         at = 'round {}, ({}, {})'.format(n, *table)
         found[at] = _read(u, table, r['draws'], seed)

@@ -34,9 +34,9 @@ def lead(
   """A number of our methods less that of theirs, in panels that have both."""
   found = {}
   for a, b, tau, table in itertools.product(ours, theirs, taus, tables):
-    pair = [entries.get(runs_lib.cell(x, tau, table)) for x in (a, b)]
-    if None not in pair:
-      found[f'{a} over {b}, tau = {tau}, {table}'] = of(pair[0]) - of(pair[1])
+    one, other = (entries.get(runs_lib.cell(x, tau, table)) for x in (a, b))
+    if one is not None and other is not None:
+      found[f'{a} over {b}, tau = {tau}, {table}'] = of(one) - of(other)
   return found
 
 

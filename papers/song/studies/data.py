@@ -80,7 +80,9 @@ def _measured(ws, registered, cell):
   loss_fn = losses.classification(module, mean=mean, std=std)
   score = _accuracy(module, data.test, mean, std)
   draw = lambda seed: _samples(data.train, registered, cell, seed)
-  ops = {('dense', k): sketches.identity() for k in (1, 5)}
+  ops: dict[tuple[str, int], sketches.Sketch] = {
+    ('dense', k): sketches.identity() for k in (1, 5)
+  }
   for kind in cell['operators']:
     for share in registered['shares']:
       for steps in (1, 5) if share == max(registered['shares']) else (1,):

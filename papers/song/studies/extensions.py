@@ -81,8 +81,9 @@ def extensions(ws: Workspace) -> study.Report:
     kind = name.partition(',')[0]
     totals.setdefault(method, {}).setdefault(kind, []).append(total)
     if method != 'plain':
-      alpha = op.properties.alpha(d)
-      values['factor'][key] = rounds / dense / (1 + alpha)
+      alpha = op.properties.alpha
+      assert alpha is not None  # all of these state it
+      values['factor'][key] = rounds / dense / (1 + alpha(d))
       values['total'][key] = total
     if method == 'momentum':
       plain = np.array(found[f'plain, {name}']['rounds'])
