@@ -1,7 +1,8 @@
 """A client in NumPy alone: docs/reference/wire_format.md as code.
 
-`Client` takes part in rounds of sketched tables. `numpy_operators` has the
-sketches and codecs that are not here.
+`Client` takes part in rounds of sketched tables. Random draws and codecs are
+those of the library, in `fl_sketch.sites.numpy_draws` and `numpy_codecs`, which
+load no JAX; `numpy_operators` has the sketches and codecs that are left.
 """
 
 # ruff: noqa: D103, the page explains every function
@@ -10,54 +11,28 @@ import json
 import struct
 import zlib
 
+from fl_sketch.sites.numpy_draws import (
+  BUCKET,
+  SHIFT,
+  SIGN,
+  U,
+  counters,
+  fold_in,
+  sample,
+  seed_key,
+  seeds,
+  word,
+)
 import numpy as np
 
-U, PRIME = np.uint32, 2**31 - 1
-SHIFT, SIGN, BUCKET, SAMPLE, ROUNDING = 1, 2, 3, 4, 6
+PRIME = 2**31 - 1
 ROUND, CLIENT, CODEC = 1, 2, 0x10CA2
 HELLO, WORK, GO_ON, EVALUATE = range(4)  # kinds of requests
 PAYLOAD, NEED, REFUSED, JSON = range(4)  # kinds of replies
 REQUEST = struct.Struct('<4sHH16sIiiI16sfiiI')
 REPLY, PART = struct.Struct('<4sHH16sIiiIIQ'), struct.Struct('<HHiQ')
-CENTROIDS = [
-  [0.797884561],
-  [0.452780035, 1.510417608],
-  [0.245094179, 0.756005281, 1.343909279, 2.151945705],
-  [0.12839503, 0.388048299, 0.656759119, 0.942340456,
-   1.256231197, 1.618046386, 2.069017227, 2.73258957],
-]  # fmt: skip
-
-
-def threefry(key, a, b):
-  words = (*key, key[0] ^ key[1] ^ U(0x1BD11BDA))
-  a, b = np.array(a, U, ndmin=1) + words[0], np.array(b, U, ndmin=1) + words[1]
-  for i in range(5):
-    for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
-      a = a + b
-      b = a ^ (b << U(r) | b >> U(32 - r))
-    a, b = a + words[(i + 1) % 3], b + words[(i + 2) % 3] + U(i + 1)
-  return np.array([a, b])
-
-
-seed_key = lambda seed: np.array([0, seed & 0xFFFFFFFF], U)
-fold_in = lambda key, n: threefry(key, 0, n)[:, 0]
-
-
-def mix(x):
-  x = (x ^ x >> U(16)) * U(0x85EBCA6B)
-  x = (x ^ x >> U(13)) * U(0xC2B2AE35)
-  return x ^ x >> U(16)
-
-
-word = lambda counter, seed: mix(mix(counter ^ seed[0]) + seed[1])
+counter = lambda x: counters(len(x))
 signs = lambda words, plane: 1 - 2 * (words.astype(int) >> 31 - plane & 1)
-counter = lambda x: np.arange(len(x), dtype=U)
-
-
-def seeds(key, n, domain):
-  pair = np.array([[domain], [domain ^ 0xFFFFFFFF]], U)
-  pair = mix(mix(pair ^ key[:, None]) ^ key[::-1, None])
-  return word(np.arange(2 * n, dtype=U), pair).reshape(n, 2)
 
 
 def kwise(key, n, k, domain, counter):
@@ -68,24 +43,6 @@ def kwise(key, n, k, domain, counter):
       value = (value + c * power) % PRIME
       power = power * counter.astype(int) % PRIME
     yield value
-
-
-def sample(key, size, d):
-  low = (d - 1).bit_length() // 2
-  masks = U((1 << low) - 1), U((1 << (d - 1).bit_length() - low) - 1)
-  first, *rounds = seeds(key, 1 + 2 * max(3, 1 - (-16 // max(low, 1))), SAMPLE)
-
-  def permute(x):
-    left, right = (x ^ first[0]) & masks[0], (x >> U(low) ^ first[1]) & masks[1]
-    for one, two in zip(rounds[::2], rounds[1::2], strict=True):
-      left = left ^ word(right, one) & masks[0]
-      right = right ^ word(left, two) & masks[1]
-    return right << U(low) | left
-
-  x = permute(np.arange(size, dtype=U))
-  while (x >= d).any():
-    x = np.where(x >= d, permute(x), x)
-  return x.astype(int)
 
 
 def hadamard(x):
@@ -151,56 +108,6 @@ def block_srht(key, x, size, block=4096):
   return (d / size) ** 0.5 * kept
 
 
-def uniform(key, x):
-  return (word(counter(x), *seeds(key, 1, ROUNDING)) >> U(8)) / 2**24
-
-
-fraction = lambda x, scale: x / np.where(scale > 0, scale, 1)
-
-
-def top_k(key, x, k):
-  at = np.argsort(-np.abs(x), -1, kind='stable')[..., :k]
-  return np.take_along_axis(x, at, -1), at
-
-
-def sign(key, x, norm='l1'):
-  scale = abs(x).mean() if norm == 'l1' else np.square(x).mean() ** 0.5
-  return np.packbits(x < 0), scale
-
-
-def bfloat16(key, x):
-  x = np.clip(x, -3.3895314e38, 3.3895314e38).astype('f4').view(U)
-  upper = x + (word(counter(x), *seeds(key, 1, ROUNDING)) >> U(16)) >> U(16)
-  return [upper.astype('<u2').view([('bfloat16', '<u2')])]
-
-
-def rounded(key, x, bound, block):
-  block = min(block, len(x))
-  rows = np.append(abs(x), np.zeros(-len(x) % block)).reshape(-1, block)
-  scale = rows.max(1)
-  steps = (fraction(rows, scale[:, None]) * bound).ravel()[: len(x)]
-  level = np.floor(steps) + (uniform(key, x) < steps % 1)
-  level = np.copysign(level, x).astype('i1')
-  if bound > 7:
-    return level, scale
-  codes = np.append(level + bound, np.zeros(len(x) % 2, 'i1')).astype('u1')
-  return codes[::2] | codes[1::2] << 4, scale
-
-
-def eden(key, x, bits=1, rotate=False, scale='unbiased'):
-  size, c = np.square(x).mean() ** 0.5, np.array(CENTROIDS[bits - 1])
-  u = fraction(x, size)
-  index = (abs(u) > (c[1:] + c[:-1])[:, None] / 2).sum(0)
-  q = np.where(u < 0, -c[index], c[index])
-  factor = len(x) / (u @ q or 1)
-  if scale == 'least_squares':
-    factor = u @ q / (q @ q)
-  planes = [u < 0, *(index >> i & 1 for i in reversed(range(bits - 1)))]
-  return np.packbits(np.array(planes, bool), axis=1), size * factor
-
-
-int8 = lambda key, x, block=256: rounded(key, x, 127, block)
-int4 = lambda key, x, block=64: rounded(key, x, 7, block)
 WIRE = {'float64': '<f4', 'complex128': '<c8', 'int64': '<i4'}
 
 
@@ -209,7 +116,7 @@ class Client:
 
   `work` is (parameters f32[d], round) -> (update [d], loss): what came minus
   what was trained, numbers in the order of the leaves. `sketch` and `codec` are
-  functions of this module with their options; `about` answers a greeting.
+  (key, vector) -> arrays; `about` answers a greeting.
   """
 
   def __init__(self, about, seed, d, work, sketch, codec=None):
@@ -259,5 +166,5 @@ class Client:
     sent = [self.sketch(of_round(ROUND), np.float64(update))]
     if self.codec:
       own = fold_in(fold_in(of_round(CLIENT), self.id), CODEC)
-      sent = self.codec(own, sent[0].ravel())
+      sent = self.codec(own, np.float32(sent[0].ravel()))
     return 1.0, loss, *sent

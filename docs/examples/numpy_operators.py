@@ -1,12 +1,11 @@
-"""The sketches and codecs that `numpy_client` leaves out, in NumPy alone."""
+"""The sketches and codecs that the library has not in NumPy."""
 
-from statistics import NormalDist
-
+from fl_sketch.sites import numpy_codecs, numpy_draws as draws, numpy_sparse
+from fl_sketch.sites.numpy_draws import ENTRY, seeds, word
+from fl_sketch.sites.numpy_rotation import normal
 import numpy as np
 import numpy_client as base
-from numpy_client import U, counter, fraction, hashed, kwise, seeds, word
-
-ENTRY = 5
+from numpy_client import counter, hashed, kwise, signs
 
 
 def sparse_embedding_2(key, x, size, sparsity):
@@ -28,15 +27,9 @@ def sparse_embedding_1(key, x, size, sparsity):
 
 def ams(key, x, size):
   """Return the table [size]."""
-  words = [*kwise(key, -(-size // 31), 4, base.SIGN, counter(x))]
-  rows = [base.signs(words[j // 31], 1 + j % 31) for j in range(size)]
+  words = [*kwise(key, -(-size // 31), 4, draws.SIGN, counter(x))]
+  rows = [signs(words[j // 31], 1 + j % 31) for j in range(size)]
   return np.array(rows) @ x / size**0.5
-
-
-def normal(words):
-  """Return the quantiles of N(0, 1) at the upper 23 bits of words."""
-  quantile = np.vectorize(NormalDist().inv_cdf)
-  return quantile(((words >> U(9)) + 0.5) / 2**23)
 
 
 def gaussian(key, x, size):
@@ -47,7 +40,7 @@ def gaussian(key, x, size):
 
 def uniform_sampling(key, x, size):
   """Return the table [size]."""
-  return (len(x) / size) ** 0.5 * x[base.sample(key, size, len(x))]
+  return (len(x) / size) ** 0.5 * x[draws.sample(key, size, len(x))]
 
 
 def fourier(key, x, size):
@@ -58,7 +51,7 @@ def fourier(key, x, size):
   m = -(-d // parts)
   while d > 4096 and pow(210, 31, m):  # until m has no other prime factor
     m += 1
-  rows = base.sample(key, size, parts * m)
+  rows = draws.sample(key, size, parts * m)
   x = base.signed(key, x, parts * m).reshape(parts, m).T.ravel()
   return np.fft.fft(x)[rows] / size**0.5, rows, parts * m
 
@@ -68,6 +61,17 @@ def dct(key, x, size):
   y, rows, n = fourier(key, x, size)
   y = (np.exp(-0.5j * np.pi / n * rows) * y).real
   return np.where(rows, 2**0.5, 1) * y
+
+
+def fraction(x, scale):
+  """Return x / scale, 0 where the scale is 0."""
+  return x / np.where(scale > 0, scale, 1)
+
+
+def top_k(x, k):
+  """Return the k largest of rows, and their places."""
+  at = np.argsort(-np.abs(x), -1, kind='stable')[..., :k]
+  return np.take_along_axis(x, at, -1), at
 
 
 def pack(q, bound):
@@ -85,22 +89,31 @@ def pack_bits(codes, width):
   return np.packbits(codes.ravel()[:, None] >> np.arange(width)[::-1] & 1)
 
 
+def int4(key, x, block=64):
+  """Return (packed levels, scales)."""
+  rows = chunks(abs(x), block)
+  scale = rows.max(1)
+  steps = (fraction(rows, scale[:, None]) * 7).ravel()[: len(x)]
+  level = np.floor(steps) + (draws.uniform(key, len(x)) < steps % 1)
+  return pack(np.copysign(level, x), 7), scale
+
+
 def qsgd(key, x, levels):
   """Return (packed levels, norm)."""
   norm = np.linalg.norm(x)
-  draws = base.uniform(key, x)
-  level = np.floor(abs(fraction(x, norm)) * levels + draws)
+  uniform = draws.uniform(key, len(x))
+  level = np.floor(abs(fraction(x, norm)) * levels + uniform)
   return pack(np.copysign(level, x), levels), norm
 
 
 def shared_sign(key, x, bound):
   """Return the bits."""
-  return [np.packbits(bound * (2 * base.uniform(key, x) - 1) < x)]
+  return [np.packbits(bound * (2 * draws.uniform(key, len(x)) - 1) < x)]
 
 
 def quantized_top_k(key, x, k, bits, bucket):
   """Return (packed values, scales, coordinates)."""
-  values, at = base.top_k(key, x, k)
+  values, at = top_k(x, k)
   rows, bound = values.reshape(-1, bucket), 2 ** (bits - 1) - 1
   scale = abs(rows).max(1)
   q = np.round(fraction(rows, scale[:, None]) * bound)
@@ -113,27 +126,13 @@ def chunks(x, chunk):
   return np.append(x, np.zeros(-len(x) % width)).reshape(-1, width)
 
 
-def chunked_top_k(key, x, k, chunk=4096, bits=2):
-  """Return (places, codes, means)."""
-  rows, levels = chunks(x, chunk), 2 ** (bits - 1)
-  values, at = base.top_k(key, rows, k)
-  scale = abs(values).max(1, keepdims=True)
-  part = fraction(abs(values), scale)
-  cell = np.clip(np.ceil(part * levels).astype(int) - 1, 0, levels - 1)
-  member = cell[..., None] == np.arange(levels)
-  means = (member * part[..., None]).sum(1) / np.maximum(member.sum(1), 1)
-  codes = pack_bits(cell + levels * (values < 0), bits)
-  places = pack_bits(at, (rows.shape[1] - 1).bit_length())
-  return places, codes, means * scale
-
-
 def dct_top_k(key, x, k, chunk=64):
   """Return (places, values)."""
   rows = chunks(x, chunk)
   i, w = np.arange(rows.shape[1]), rows.shape[1]
   cosines = np.cos(np.pi / (2 * w) * i * (2 * i[:, None] + 1))
   cosines *= np.where(i, 2 / w, 1 / w) ** 0.5
-  values, at = base.top_k(key, rows @ cosines, k)
+  values, at = top_k(rows @ cosines, k)
   return pack_bits(at, (w - 1).bit_length()), values
 
 
@@ -143,54 +142,21 @@ def dct_blocks(key, x, k, side=64):
   return dct_top_k(key, x, min(k, width), width)
 
 
-def turned(x, words, plane=0):
-  """Return a pass over a block: signs, and an orthonormal transform."""
-  return base.hadamard(x * base.signs(words, plane)) / len(x) ** 0.5
-
-
-def rotated(key, x):
-  """Return the vector, of which each block of 4,096 is rotated by itself."""
-  y, own, places = np.array(x), seeds(key, 8, base.SIGN), np.arange(4096)
-  cut = len(x) - len(x) % 4096
-  for seed in own[:2]:
-    for i in range(cut // 4096):
-      words = word((i // 32 * 4096 + places).astype(U), seed)
-      part = slice(4096 * i, 4096 * (i + 1))
-      y[part] = turned(y[part], words, i % 32)
-  if n := len(x) - cut:
-    y[cut:] = rest_rotated(key, own[2:], y[cut:], n)
-  return y
-
-
-def rest_rotated(key, own, x, n):
-  """Return the n numbers beyond the last block, rotated."""
-  if n <= 32:
-    words = word(np.arange(n * n, dtype=U), seeds(key, 1, ENTRY)[0])
-    q, r = np.linalg.qr(normal(words).reshape(n, n))
-    return (q * np.sign(np.diag(r))) @ x
-  m = 1 << n.bit_length() - 1
-  starts = [0, n - m][: 1 + (m < n)]
-  for i, seed in enumerate(own[: 3 * len(starts)]):
-    part = slice(starts[i % len(starts)], starts[i % len(starts)] + m)
-    x[part] = turned(x[part], word(np.arange(m, dtype=U), seed))
-    if i % 2 and m < n:
-      x = np.append(x[::2], x[1::2])
-  return x
-
-
-def eden(key, x, bits=1, num_coordinates=None, rotate=True, scale='unbiased'):
+def eden(key, x, num_coordinates=None, scale='unbiased', **options):
   """Return (planes of bits, scales)."""
-  if not rotate:
-    return base.eden(key, x, bits, scale=scale)
-  d, n = len(x), num_coordinates or len(x)
-  if num_coordinates:
-    x = base.block_srht(base.fold_in(key, 0), x, n)
-  y = rotated(key, x)
-  rows = [y[i : i + 4096] for i in range(0, n, 4096)]
-  found = [base.eden(key, row, bits, scale=scale) for row in rows]
-  planes, scales = zip(*found, strict=True)
-  part = n / d if scale == 'least_squares' else 1
-  return np.concatenate(planes, 1), np.array(scales) * part
+  codec = numpy_codecs.eden(scale=scale, **options)
+  if num_coordinates is None:
+    return codec.encode(key, np.float32(x))
+  table = base.block_srht(draws.fold_in(key, 0), x, num_coordinates)
+  planes, scales = codec.encode(key, np.float32(table))
+  share = num_coordinates / len(x) if scale == 'least_squares' else 1
+  return planes, scales * share
+
+
+def of_library(name):
+  """Return (key, x, options) -> payload of a codec of the library."""
+  factory = getattr(numpy_codecs, name, None) or getattr(numpy_sparse, name)
+  return lambda key, x, **o: factory(**o).encode(key, np.float32(x))
 
 
 def layerwise(key, leaves, factory, sizes):
@@ -199,7 +165,7 @@ def layerwise(key, leaves, factory, sizes):
   for i, (x, size) in enumerate(zip(leaves, sizes, strict=True)):
     own = SKETCHES[factory if size < len(x) else 'identity']
     options = [size] if size < len(x) else []
-    tables.append(own(base.fold_in(key, i), x, *options))
+    tables.append(own(draws.fold_in(key, i), x, *options))
   return tables
 
 
@@ -214,11 +180,21 @@ for function in (
 ):  # fmt: skip
   SKETCHES[function.__name__] = function
 CODECS = {
-  'identity': lambda key, x: [x], 'int8': base.int8, 'int4': base.int4,
-  'rand_k': lambda key, x, k: [x[base.sample(key, k, len(x))] * len(x) / k],
-}  # fmt: skip
+  'identity': lambda key, x: [x],
+  'top_k': lambda key, x, k: top_k(x, k),
+  'rand_k': lambda key, x, k: [x[draws.sample(key, k, len(x))] * len(x) / k],
+}
 for function in (
-  base.top_k, base.sign, base.bfloat16, qsgd, shared_sign, quantized_top_k,
-  chunked_top_k, dct_top_k, dct_blocks, eden,
-):  # fmt: skip
+  int4,
+  qsgd,
+  shared_sign,
+  quantized_top_k,
+  dct_top_k,
+  dct_blocks,
+  eden,
+):
   CODECS[function.__name__] = function
+for kind in (
+  'chunked_top_k', 'sign', 'bfloat16', 'int8',
+):  # fmt: skip
+  CODECS[kind] = of_library(kind)

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 
+from fl_sketch.sites import numpy_codecs
 import numpy as np
 import numpy_client
 import torch
@@ -82,5 +83,5 @@ def client(about, seed, model, batches, rate, size):
     about, seed, model.read().numel(),
     local_sgd(model, batches, rate),
     lambda key, x: numpy_client.block_srht(key, x, size),
-    numpy_client.eden,
+    numpy_codecs.eden(rotate=False).encode,
   )  # fmt: skip

@@ -1,6 +1,6 @@
 """Checks the NumPy client against the vectors: python docs/vectors/check.py.
 
-It needs NumPy alone, and prints what agrees; it fails where anything differs.
+It needs no JAX, and prints what agrees; it fails where anything differs.
 """
 
 import json
@@ -8,6 +8,7 @@ import pathlib
 import sys
 import zlib
 
+from fl_sketch.sites import numpy_draws as draws
 import numpy as np
 
 HERE = pathlib.Path(__file__).parent
@@ -59,29 +60,29 @@ def check(vector, functions):
 def check_keys(vectors):
   """What is drawn from keys, and the words of hash functions."""
   for name in 'seed_0', 'seed_123456789':
-    want, key = vectors[name], client.seed_key(vectors[name]['seed'])
+    want, key = vectors[name], draws.seed_key(vectors[name]['seed'])
     assert want['key'] == key.tolist()
-    folded = {n: client.fold_in(key, int(n)).tolist() for n in want['fold_in']}
+    folded = {n: draws.fold_in(key, int(n)).tolist() for n in want['fold_in']}
     assert want['fold_in'] == folded
-    split = [client.fold_in(key, i).tolist() for i in range(3)]
+    split = [draws.fold_in(key, i).tolist() for i in range(3)]
     assert want['split_of_3'] == split
-    check_leaf(want['uniform'], client.uniform(key, range(5)))
+    check_leaf(want['uniform'], draws.uniform(key, 5))
   hashes = vectors['hashes']
   key, i = np.array(hashes['key'], np.uint32), np.arange(5, dtype=np.uint32)
   domains = enumerate(hashes['seeds'], start=1)
-  seeds = {name: client.seeds(key, 2, n).tolist() for n, name in domains}
-  words = client.word(i, client.seeds(key, 2, client.SIGN)[0])
-  two = [*client.kwise(key, 2, 2, client.BUCKET, i)][1]
-  four = [*client.kwise(key, 2, 4, client.SIGN, i)][1]
+  seeds = {name: draws.seeds(key, 2, n).tolist() for n, name in domains}
+  words = draws.word(i, draws.seeds(key, 2, draws.SIGN)[0])
+  two = [*client.kwise(key, 2, 2, draws.BUCKET, i)][1]
+  four = [*client.kwise(key, 2, 4, draws.SIGN, i)][1]
   assert hashes == {
     'key': key.tolist(),
-    'mix': client.mix(i).tolist(),
+    'mix': draws.mix(i).tolist(),
     'seeds': seeds,
     'word_of_sign_seed_0': words.tolist(),
     'pairwise_words_of_bucket_family_1': two.tolist(),
     'four_wise_words_of_sign_family_1': four.tolist(),
-    'sample_5_of_57': client.sample(key, 5, 57).tolist(),
-    'sample_4_of_4096': client.sample(key, 4, 4096).tolist(),
+    'sample_5_of_57': draws.sample(key, 5, 57).tolist(),
+    'sample_4_of_4096': draws.sample(key, 4, 4096).tolist(),
   }
 
 

@@ -52,7 +52,7 @@ class Client:
 
   programs: Programs  # of the run's algorithm
   params: dataclasses.InitVar[Params]  # the model before the first round
-  run: bytes  # the run's `wire.fingerprint`
+  run: bytes  # the run's `sealed.fingerprint`
   id: int  # the client's number, from 0
   # Round -> this client's batches, leaves [local_steps, batch, ...].
   batches: Callable[[int], Tree]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import zlib
 
 from fl_sketch.distributed import compressors, outer_steps
-from fl_sketch.sites import mailbox, outer_rounds, wire
+from fl_sketch.sites import mailbox, outer_rounds, sealed, wire
 from fl_sketch.utils import checks, files
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -88,7 +88,7 @@ class Site:
     self._follow = jax.jit(functools.partial(_follow, blend))
     self._pending: _Pending | None = None
     self._folder, self._save_every = folder, save_every
-    self._run = wire.fingerprint({
+    self._run = sealed.fingerprint({
       'params': zlib.crc32(wire.to_bytes(params)), 'seed': seed,
       'compressor': repr(compressor),
       'state': str(jax.tree.structure(self.shared)),

@@ -13,7 +13,7 @@ class Server:
   """The server of a run: compiled programs, and bounds of what it takes."""
 
   programs: Programs  # of the run's algorithm
-  run: bytes  # its `wire.fingerprint`
+  run: bytes  # its `sealed.fingerprint`
   _: dataclasses.KW_ONLY
   noise_key: Any = None  # key[], secret root of noise; of a private run only
   # How often it has started: replies to an earlier start are not summed.

@@ -15,7 +15,7 @@ from fl_sketch.runs import log, noise_secret, same_run, sampler, workdir
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.runs.problem import Problem, evaluation_batches
-from fl_sketch.sites import wire
+from fl_sketch.sites import sealed
 from fl_sketch.sites.answers import Answers
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.programs import Programs
@@ -79,7 +79,7 @@ def fingerprint(c: Config) -> bytes:
   """Hash the fields that server and sites must agree on."""
   free = same_run.resumable(c)
   fields = {k: v for k, v in files.as_json(c).items() if k not in free}
-  return wire.fingerprint(fields | {'version': __version__})
+  return sealed.fingerprint(fields | {'version': __version__})
 
 
 def client(

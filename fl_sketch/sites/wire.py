@@ -8,21 +8,17 @@ detects corruption, not tampering; authentication is the transport's task. The
 page docs/reference/wire_format.md has what a client in another language needs.
 """
 
-from collections.abc import Mapping
 import enum
-import hashlib
-import json
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zlib
 
 from fl_sketch.rounds import comms
+from fl_sketch.sites.sealed import PayloadError, seal, unseal
 from fl_sketch.utils.types import Payload, Tree
 import jax
 import numpy as np
 
-VERSION = 3
-_CRC = struct.Struct('<I')
 REQUEST = b'FLSQ'
 # Magic, version, kind, run, incarnation, round, client, stage, digest, weight,
 # saved, taken, number of parts; then the crc32 of everything else.
@@ -37,10 +33,6 @@ PART_OVERHEAD = _PART.size  # bytes
 # Sent with every payload and not billed: whether the client's update is finite,
 # and the mean training loss before its local steps.
 NO_METRICS = {'accepted': np.float32(1), 'train_loss': np.float32(0)}
-
-
-class PayloadError(ValueError):
-  """The bytes are no message, or not of the expected shapes and dtypes."""
 
 
 class RequestKind(enum.IntEnum):
@@ -104,12 +96,6 @@ class Reply(NamedTuple):
   stage: int  # of the round's exchanges, from 0
   layout: int  # crc32 of the shapes and dtypes that were sent
   body: memoryview  # the leaves, or a text
-
-
-def fingerprint(fields: Mapping[str, Any]) -> bytes:
-  """Hash a run's fields, values that JSON can hold, to 16 bytes."""
-  text = json.dumps(fields, sort_keys=True)
-  return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def encode_request(request: Request) -> bytes:
@@ -192,34 +178,6 @@ def read_payload(reply: Reply, like: Payload) -> Payload:
   if reply.layout != _layout(leaves):
     raise PayloadError(f'The payload is not of {_describe(leaves)}.')
   return from_bytes(reply.body, like)
-
-
-def seal(magic: bytes, fields: struct.Struct, *values: Any, body: Any) -> bytes:
-  """Join a header, its checksum with the body, and the body."""
-  head = fields.pack(magic, VERSION, *values)
-  return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
-
-
-def unseal(
-  message: bytes, magic: bytes, fields: struct.Struct
-) -> tuple[list[Any], memoryview]:
-  """Invert `seal`: (values, body); PayloadError if it is damaged."""
-  at = fields.size
-  if len(message) < at + _CRC.size:
-    raise PayloadError(f'A message of {len(message)} bytes is too short.')
-  found, version, *values = fields.unpack_from(message)
-  if found != magic:
-    raise PayloadError(f'A message begins with {found}, not with {magic}.')
-  if version != VERSION:
-    raise PayloadError(
-      f'The sender has {version=} of the wire format, the reader {VERSION}; '
-      'use one release.'
-    )
-  (crc,), content = _CRC.unpack_from(message, at), memoryview(message)
-  body = content[at + _CRC.size :]
-  if crc != zlib.crc32(body, zlib.crc32(content[:at])):
-    raise PayloadError(f'{crc=:#010x} is not that of the message.')
-  return values, body
 
 
 def to_bytes(tree: Tree) -> bytes:

@@ -5,10 +5,9 @@ import itertools
 import codec_cases
 from codec_cases import CODECS, VECTORS, D
 from fl_sketch import codecs, sketches
+from fl_sketch.sites import numpy_draws, numpy_rotation
 import jax
 import numpy as np
-import numpy_client
-import numpy_operators
 import operators
 from operators import KEY
 import pytest
@@ -50,7 +49,7 @@ def sign_twin(name, x):
 
 def qsgd_twin(name, x):
   levels, norm = int(name.split('_')[1]), np.linalg.norm(x)
-  draw = numpy_client.uniform(DATA, x)
+  draw = numpy_draws.uniform(DATA, len(x))
   q = np.sign(x) * np.floor(np.abs(x) / norm * np.float32(levels) + draw)
   return (packed_by_hand(q, levels), norm), norm * q / levels
 
@@ -67,8 +66,8 @@ def quantized_twin(name, x):
 
 
 def bfloat16_twin(name, x):
-  words = np.uint32(2**24 * numpy_client.uniform(DATA, x))  # their upper bits
-  whole = x.view(np.uint32) + (words >> 8) >> 16 << 16
+  upper = np.uint32(2**24 * numpy_draws.uniform(DATA, len(x)))
+  whole = x.view(np.uint32) + (upper >> 8) >> 16 << 16
   out = whole.view(np.float32)
   return (out,), out
 
@@ -78,7 +77,7 @@ def scaled_twin(name, x):
   scales = [np.abs(x[i : i + block]).max() for i in range(0, D, block)]
   each = np.repeat(scales, block)[:D]
   steps = np.abs(x) / np.where(each == 0, 1, each) * np.float32(m)
-  draw = numpy_client.uniform(DATA, x)
+  draw = numpy_draws.uniform(DATA, len(x))
   q = np.sign(x) * (np.floor(steps) + (draw < steps % 1))
   return (packed_by_hand(q, m), scales), each * q / m
 
@@ -86,13 +85,16 @@ def scaled_twin(name, x):
 def rotation_twin(n):
   """The matrix of the rotation of 57 numbers, or of 20."""
   if n < 33:
-    rows = [numpy_operators.rotated(DATA, x) for x in np.eye(n)]
+    rows = [
+      numpy_rotation.rotate_rest(np.float32(x), DATA, back=False)
+      for x in np.eye(n)
+    ]
     q = np.transpose(rows)
-    np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-12)
+    np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-6)
     return q
   t, places = np.eye(n), np.arange(32, dtype=np.uint32)
-  for i, seed in enumerate(numpy_client.seeds(DATA, 8, 2)[2:]):
-    flips = 1.0 - 2 * (numpy_client.word(places, seed) >> 31)
+  for i, seed in enumerate(numpy_draws.seeds(DATA, 8, 2)[2:]):
+    flips = 1.0 - 2 * (numpy_draws.word(places, seed) >> 31)
     one, part = np.eye(n), slice(25 * (i % 2), 25 * (i % 2) + 32)
     one[part, part] = linalg.hadamard(32) / 32**0.5 * flips
     t = one @ t

@@ -128,7 +128,7 @@ SLOW = {
 }  # fmt: skip
 WITHOUT_JAX = """
 import runpy, sys
-sys.modules.update(dict.fromkeys(('jax', 'scipy', 'fl_sketch')))
+sys.modules.update(dict.fromkeys(('jax', 'scipy')))
 runpy.run_path(sys.argv[1], run_name='__main__')
 """
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import chex
 from fl_sketch import sketches
+from fl_sketch.sites import numpy_draws as draws
 from fl_sketch.sketches import base
 from fl_sketch.sketches.layerwise import layerwise
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy_client as client
+import numpy_client
 import operators
 from operators import KEY, TREE, vector
 import pytest
@@ -136,12 +137,12 @@ def twin(sizes):
   """R of TREE, one leaf at a time."""
   r, start, offset = np.zeros((sum(sizes), sum(DIMS))), 0, 0
   key = np.asarray(jax.random.key_data(KEY))
-  (seed,) = client.seeds(key, 1, client.SIGN)
+  (seed,) = draws.seeds(key, 1, draws.SIGN)
   for d, b in zip(DIMS, sizes, strict=True):
     i = np.arange(d, dtype=np.uint32)
     block, u = divmod(i, np.uint32(b))
-    (shift,) = client.kwise(key, 1, 2, client.SHIFT, start + block)
-    signs = client.signs(client.word(start + i, seed), 0)
+    (shift,) = numpy_client.kwise(key, 1, 2, draws.SHIFT, start + block)
+    signs = numpy_client.signs(draws.word(start + i, seed), 0)
     r[offset + (u + shift) % b, start + i] = signs
     start, offset = start + d, offset + b
   return r

@@ -4,13 +4,21 @@ import functools
 
 import cases
 from fl_sketch.rounds import comms
-from fl_sketch.sites import client, history, programs, server, site_rounds, wire
+from fl_sketch.sites import (
+  client,
+  history,
+  programs,
+  sealed,
+  server,
+  site_rounds,
+  wire,
+)
 from fl_sketch.sites.answers import Answers
 import jax
 import numpy as np
 
-RUN = wire.fingerprint({'seed': 1})
-ALIEN = wire.fingerprint({'seed': 2})
+RUN = sealed.fingerprint({'seed': 1})
+ALIEN = sealed.fingerprint({'seed': 2})
 
 
 def forged(payload, r, client_id, run=RUN, metrics=wire.NO_METRICS, **header):

@@ -3,19 +3,17 @@
 import functools
 
 from fl_sketch import sketches
+from fl_sketch.sites import numpy_draws, numpy_rotation
+from fl_sketch.sites.numpy_draws import ENTRY, SAMPLE, word
 import jax
 import numpy as np
-import numpy_client
-from numpy_client import SAMPLE, word
-import numpy_operators
-from numpy_operators import ENTRY
 from twins_base import PLAIN, desketch, moved
 
 layer_cyclic = functools.cache(sketches.layer_cyclic)  # compiled once
 
 
 def seeds(n, domain, key):
-  return numpy_client.seeds(np.asarray(jax.random.key_data(key)), n, domain)
+  return numpy_draws.seeds(np.asarray(jax.random.key_data(key)), n, domain)
 
 
 def normal(seed):
@@ -23,7 +21,7 @@ def normal(seed):
   count = functools.partial(np.arange, dtype=np.uint32)
   own = word(count(4), seed).reshape(2, 2)
   words = [word(count(n), pair) for n, pair in zip((2, 8), own, strict=True)]
-  return numpy_operators.normal(np.concatenate(words))
+  return numpy_rotation.normal(np.concatenate(words))
 
 
 def loss(theta, x, y):

@@ -1,0 +1,188 @@
+"""A model that receivers follow, and their updates, in NumPy alone.
+
+A sender compresses the difference between a new model and what its receivers
+have, which holds all that earlier differences have lost. Who has missed some
+gets what it lacks, or the whole model where that is fewer bytes. A receiver
+trains what it has, and answers with the compressed difference to that.
+"""
+
+from collections.abc import Sequence
+import zlib
+
+from fl_sketch.sites.numpy_updates import (
+  WHOLE,
+  Arrays,
+  Updates,
+  described,
+  is_compressed,
+)
+from fl_sketch.sites.sealed import PayloadError
+import numpy as np
+
+_SENDER = 0xFFFFFFFF  # no receiver has this number
+_WHOLE = Updates(WHOLE)
+
+
+def difference(new: Arrays, old: Arrays) -> dict[str, np.ndarray]:
+  """Return new - old of floats, as float32; other arrays are those of new.
+
+  ValueError: old lacks an array.
+  """
+  if unknown := sorted(new.keys() - old.keys()):
+    raise ValueError(f'The model that was sent has no {unknown[0]}.')
+  less = lambda x, y: np.asarray(np.subtract(x, y, dtype=np.float32))
+  return {k: less(x, old[k]) if _is_float(x) else x for k, x in new.items()}
+
+
+def moved(old: Arrays, by: Arrays) -> dict[str, np.ndarray]:
+  """Return old + by of floats; other arrays are those of by."""
+  more = lambda x, y: np.asarray(x + y)
+  return {k: more(old[k], x) if _is_float(x) else x for k, x in by.items()}
+
+
+def _is_float(x) -> bool:
+  return x.dtype.kind == 'f'
+
+
+def nbytes(arrays: Arrays) -> int:
+  """Return the bytes of arrays that are not compressed."""
+  return sum(x.nbytes for x in arrays.values())
+
+
+def noise(sent: Arrays, decoded: Arrays) -> float:
+  """Return ||decoded - sent|| / ||sent|| of what is compressed; 0 of zeros."""
+  total = error = 0.0
+  for k, x in sent.items():
+    if is_compressed(x):
+      total += float(np.vdot(x, x))
+      error += float(np.vdot(x - decoded[k], x - decoded[k]))
+  return (error / (total or 1)) ** 0.5
+
+
+class Publisher:
+  """The side that has new models; `arrays` are what receivers have.
+
+  Args:
+    compressor: of what receivers answer, a text as of `Updates`.
+    down: of the differences that are sent; None is `compressor`.
+    seed: of the public random draws.
+
+  >>> publisher, follower = Publisher('eden(bits=2)'), Follower('eden(bits=2)')
+  >>> for scale in 1.0, 2.0:
+  ...   publisher.publish({'w': scale * np.ones(5000)})
+  ...   model = follower.receive(publisher.messages(follower.version))
+  >>> message = follower.reply({'w': np.full(5000, -0.5)}, sender=7)
+  >>> bool(publisher.read(message)['w'].mean() < -0.4)
+  True
+
+  ValueError: `down` has a sketch, whose errors would add up.
+  """
+
+  def __init__(
+    self, compressor: str, *, down: str | None = None, seed: int = 0
+  ):
+    self._up, self._down = _both(compressor, down, seed)
+    self.version, self.arrays = -1, {}
+    self.noise = 0.0  # of the last difference
+    self._last = -1  # checksum of the last model
+    self._whole = -1, b''  # (version, message)
+    self._differences: dict[int, bytes] = {}  # by the version that they make
+
+  def publish(self, arrays: Arrays):
+    """Take a model: a new version for receivers, if it has changed."""
+    last, self._last = self._last, _checksum(arrays)
+    if self._last == last:
+      return
+    self.version += 1
+    shapes = lambda tree: {k: x.shape for k, x in tree.items()}
+    if shapes(arrays) != shapes(self.arrays):  # all receivers get it whole
+      self.arrays = difference(arrays, dict.fromkeys(arrays, np.zeros(())))
+      self._differences = {}
+      return
+    by = difference(arrays, self.arrays)
+    message = self._down.encode(by, number=self.version, sender=_SENDER)
+    self._differences[self.version] = message
+    decoded = self._down.decode(message, like=by)
+    self.noise = noise(by, decoded)
+    self.arrays = moved(self.arrays, decoded)
+    while sum(map(len, self._differences.values())) > nbytes(self.arrays):
+      del self._differences[min(self._differences)]
+
+  def messages(self, known: int) -> list[bytes]:
+    """Return what a receiver needs that has version `known`; -1 is none."""
+    wanted = range(known + 1, self.version + 1)
+    if known >= 0 and all(n in self._differences for n in wanted):
+      return [self._differences[n] for n in wanted]
+    if self._whole[0] != self.version:
+      sent = {'number': self.version, 'sender': _SENDER}
+      self._whole = self.version, _WHOLE.encode(self.arrays, **sent)
+    return [self._whole[1]]
+
+  def read(self, message: bytes) -> dict[str, np.ndarray]:
+    """Return what a receiver's arrays have moved by; see `moved`.
+
+    PayloadError: they are not of the last model, or are others.
+    """
+    if (header := described(message)).number != self.version:
+      raise PayloadError(
+        f'An update of version {header.number} came for version {self.version}.'
+      )
+    own = {k: x for k, x in self.arrays.items() if k in header.like}
+    return self._up.decode(message, like=own)
+
+
+class Follower:
+  """The side that receives models, with the arguments of its `Publisher`."""
+
+  def __init__(
+    self, compressor: str, *, down: str | None = None, seed: int = 0
+  ):
+    self.up, self._down = _both(compressor, down, seed)
+    self.version, self.arrays = -1, {}
+    self.noise = 0.0  # of the last reply
+
+  def receive(self, messages: Sequence[bytes]) -> dict[str, np.ndarray]:
+    """Return the model of the last message.
+
+    PayloadError: a message is damaged, or not of the version after ours.
+    """
+    for message in messages:
+      header = described(message)
+      if header.compressor == WHOLE:
+        self.arrays = _WHOLE.decode(message, like=header.like)
+      elif not self.arrays or header.number != self.version + 1:
+        raise PayloadError(
+          f'Version {header.number} of the model was sent to a receiver of '
+          f'version {self.version}.'
+        )
+      else:
+        by = self._down.decode(message, like=self.arrays)
+        self.arrays = moved(self.arrays, by)
+      self.version = header.number
+    return self.arrays
+
+  def reply(self, by: Arrays, *, sender: int) -> bytes:
+    """Encode what arrays have moved by, the `difference` to the model."""
+    message = self.up.encode(by, number=self.version, sender=sender)
+    self.noise = noise(by, self.up.decode(message, like=by))
+    return message
+
+
+def _checksum(arrays) -> int:
+  total = 0
+  for name, x in arrays.items():
+    total = zlib.crc32(name.encode(), total)
+    total = zlib.crc32(
+      np.ascontiguousarray(x).reshape(-1).view('u1').data, total
+    )
+  return total
+
+
+def _both(compressor, down, seed):
+  up, down = (Updates(x, seed=seed) for x in (compressor, down or compressor))
+  if down.has_sketch:
+    raise ValueError(
+      f'{compressor=} has a sketch; choose another way back, such as '
+      "down='eden(bits=2)'."
+    )
+  return up, down
