@@ -141,7 +141,9 @@ class eden:
 
   bits: Annotated[int, fields.Rule('1 to 4', (1, 2, 3, 4).__contains__)] = 1
   rotate: bool = True
-  scale: Annotated[str, fields.choice(('unbiased', 'least_squares'))] = 'unbiased'
+  scale: Annotated[str, fields.choice(('unbiased', 'least_squares'))] = (
+    'unbiased'
+  )
 
   def encode(self, key, x):
     planes = np.empty((self.bits, -(-x.size // 8)), np.uint8)
