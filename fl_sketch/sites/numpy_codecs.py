@@ -15,6 +15,7 @@ import numpy as np
 Payload = Sequence[np.ndarray]
 Layout = list[tuple[str, tuple[int, ...]]]  # dtypes and shapes
 PART = rotation.GROUP  # numbers that are read at once
+_SCALES = 'unbiased', 'least_squares'
 _CENTROIDS = (
   (0.797884561,),
   (0.452780035, 1.510417608),
@@ -141,9 +142,7 @@ class eden:
 
   bits: Annotated[int, fields.Rule('1 to 4', (1, 2, 3, 4).__contains__)] = 1
   rotate: bool = True
-  scale: Annotated[str, fields.choice(('unbiased', 'least_squares'))] = (
-    'unbiased'
-  )
+  scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased'
 
   def encode(self, key, x):
     planes = np.empty((self.bits, -(-x.size // 8)), np.uint8)

@@ -221,9 +221,12 @@ def _built(options, d) -> codecs.Codec:
     hint = fields.did_you_mean(kind, FACTORIES)
     raise ValueError(f'compressor={kind} has no form in NumPy.{hint}')
   factory = FACTORIES[kind]
-  known = {x.name for x in dataclasses.fields(factory)}
-  if unknown := options.keys() - known:
+  known = {x.name: x.default for x in dataclasses.fields(factory)}
+  if unknown := options.keys() - known.keys():
     raise ValueError(f'{kind} has no option {", ".join(sorted(unknown))}.')
+  required = {k for k, x in known.items() if x is dataclasses.MISSING}
+  if missing := required - options.keys():
+    raise ValueError(f'{kind} needs {", ".join(missing)}.')
   chunk = getattr(factory, 'chunk', None)
   d = min(d, options.get('chunk', chunk)) if chunk else d
   for name in options.keys() & {*_SIZES}:

@@ -185,7 +185,8 @@ def test_an_update_of_others_is_refused(options, like, says):
 @pytest.mark.parametrize(
   ('text', 'says'),
   [
-    ('edem', 'eden'), ('eden(bits=5)', 'bits=5'), ('eden(bit=2)', 'no option bit'), ('eden | sign', 'must'),
+    ('edem', 'eden'), ('eden(bits=5)', 'bits=5'), ('block_srht', 'needs size'),
+    ('eden(bit=2)', 'no option bit'), ('eden | sign', 'must'),
     ('eden(bits=2, error_feedback=True)', 'no contraction'),
     ('rand_k(k=2)', 'no form'),
     ('block_srht(size=0.1, error_feedback=True)', 'no contraction'),
