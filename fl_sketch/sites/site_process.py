@@ -176,6 +176,7 @@ def _keep(command, engine, listener, ends) -> int:
       if engine:
         client = _start(engine, {relay.VARIABLE: listener.getsockname()})
         ends.callback(_end, client)
+        ends.callback(_end, _watch(client))
     if runs:
       continue
     soon = not answers and time.monotonic() - worker.began < _SOON
@@ -196,6 +197,15 @@ def _start(command, env, **options) -> subprocess.Popen:
   # Not in the group of the terminal, whose Ctrl-C is for the keeper.
   options |= {'env': os.environ | env, 'start_new_session': True}
   return subprocess.Popen(command, **options)
+
+
+def _watch(process: subprocess.Popen) -> subprocess.Popen:
+  """Start a shell that ends a process and its group when this one is gone.
+
+  Even SIGKILL closes the pipe from which it reads.
+  """
+  command = 'sh', '-c', 'read line; kill -TERM -- "-$0"', f'{process.pid}'
+  return _start(command, {}, stdin=subprocess.PIPE)
 
 
 def _end(process: subprocess.Popen) -> int:

@@ -146,9 +146,12 @@ def test_a_worker_that_was_killed_is_started_again(path, start):
   assert not os.path.exists(path)
 
 
-def test_a_worker_ends_with_its_keeper(path, start):
-  """Catches a worker that nobody can reach, with the state of the next one."""
-  site = start()
+def test_a_worker_and_a_client_end_with_their_keeper(path, start):
+  """Catches a worker that nobody can reach, with the state of the next one.
+
+  And an engine's client, beside which no other one starts.
+  """
+  site = start('serves', *SLEEPS)
   assert site.stdout.readline() == 'ready\n'
   site.send_signal(signal.SIGSTOP)  # it leaves unread what the worker says
   relay.ask(b'', path)
