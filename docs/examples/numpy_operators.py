@@ -153,6 +153,12 @@ def eden(key, x, num_coordinates=None, scale='unbiased', **options):
   return planes, scales * share
 
 
+def bfloat16(key, x):
+  """Return the upper halves, which have their name on the wire."""
+  (upper,) = numpy_codecs.bfloat16().encode(key, np.float32(x))
+  return [upper.view([('bfloat16', '<u2')])]
+
+
 def of_library(name):
   """Return (key, x, options) -> payload of a codec of the library."""
   factory = getattr(numpy_codecs, name, None) or getattr(numpy_sparse, name)
@@ -185,16 +191,9 @@ CODECS = {
   'rand_k': lambda key, x, k: [x[draws.sample(key, k, len(x))] * len(x) / k],
 }
 for function in (
-  int4,
-  qsgd,
-  shared_sign,
-  quantized_top_k,
-  dct_top_k,
-  dct_blocks,
-  eden,
-):
-  CODECS[function.__name__] = function
-for kind in (
-  'chunked_top_k', 'sign', 'bfloat16', 'int8',
+  int4, qsgd, shared_sign, quantized_top_k, dct_top_k, dct_blocks, eden,
+  bfloat16,
 ):  # fmt: skip
+  CODECS[function.__name__] = function
+for kind in 'chunked_top_k', 'sign', 'int8':
   CODECS[kind] = of_library(kind)

@@ -117,6 +117,8 @@ class Client:
     # A start that says hello may not come to a round.
     if request.kind == RequestKind.HELLO:
       return
+    if request.round < 0:
+      raise RefusedError(f'{request.round=} is negative.')
     if request.incarnation < self._incarnation:
       raise RefusedError(
         f'A server of incarnation={self._incarnation} has asked since, this is '

@@ -189,6 +189,15 @@ def test_an_earlier_start_of_the_server_is_refused():
   assert 'incarnation=1' in refusal(reply)
 
 
+def test_a_negative_round_is_refused():
+  """Catches a request whose checksum is right, and which ends the worker."""
+  run = run_of('safl_adam')
+  run.play()
+  ((request, _),) = run.asked(1)
+  message = wire.encode_request(request._replace(round=-3))
+  assert 'negative' in refusal(run.clients[1].handle(message))
+
+
 def test_a_round_without_a_reply_is_played_when_somebody_is_back():
   """Catches an empty round that is closed, and clients that stay lost."""
   run, want = run_of('safl_adam'), run_of('safl_adam')
