@@ -45,7 +45,7 @@ def in_a_loop(tx):
   return params
 
 
-@laws.law(sorted({*FACTORIES} - OWN), fast=('adamw', 'muon'))
+@laws.law(sorted({*FACTORIES} - OWN), fast=('muon',))
 def test_rounds_of_a_sweep_are_steps_of_optax(name):
   """Catches a sign, or a rate that is lost or counts twice, and lost params."""
   make = algorithms.make('fedsgd', bowl, server_optimizer=name)

@@ -114,7 +114,9 @@ def test_the_estimate_is_unbiased(case):
   assert jnp.abs(error / scale).max() < 6.5
 
 
-@pytest.mark.parametrize('both_ways', [False, True])
+@pytest.mark.parametrize(
+  'both_ways', [pytest.param(False, marks=pytest.mark.nightly), True]
+)
 def test_residuals_and_estimates_are_the_gradients(both_ways):
   """Catches a residual that is lost, or kept by the wrong worker."""
   grads = cases.gradients(5, 4)

@@ -80,7 +80,8 @@ def bits(tree):
 
 
 @pytest.mark.parametrize(('every', 'delay', 'blend'), [
-  (4, 0, 0.0), (5, 2, 0.5), (4, 3, 0.0),
+  (4, 0, 0.0), (5, 2, 0.5),
+  pytest.param(4, 3, 0.0, marks=pytest.mark.nightly),
 ])  # fmt: skip
 def test_is_the_numpy_twin_of_outer(every, delay, blend, tmp_path):
   """Catches a mean of some sites, a round that is applied early or twice."""

@@ -73,6 +73,7 @@ def test_the_vectors_of_the_wire_format(name):
   check_leaf(decoded[:: vector['every']], array(vector['decoded']))
 
 
+@pytest.mark.representatives('sign')
 @pytest.mark.parametrize('kind', ['eden', 'sign', 'int8', 'bfloat16'])
 def test_parts_are_those_of_the_library(kind):
   """Catches what begins anew in a part: signs, scales, draws."""
@@ -219,12 +220,16 @@ def test_fractions_are_those_of_the_loop():
     assert ours == theirs
 
 
-def test_needs_no_jax_and_two_copies():
-  """Catches an import, and vectors that are copied as a whole."""
-  code = (
-    'import sys, fl_sketch.sites.numpy_updates; assert "jax" not in sys.modules'
-  )
+def test_needs_no_jax():
+  """Catches an import that a site cannot do."""
+  loads = 'import sys, fl_sketch.sites.numpy_following'
+  code = f'{loads}; assert "jax" not in sys.modules'
   subprocess.run([sys.executable, '-c', code], check=True)
+
+
+@pytest.mark.nightly
+def test_needs_two_copies():
+  """Catches vectors that are copied as a whole."""
   x = {'w': DRAWS.standard_normal(16 * numpy_codecs.PART, 'f4')}
   for text in (
     'eden(bits=2)',

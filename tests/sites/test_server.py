@@ -20,7 +20,7 @@ import pytest
 from refusals import refused
 
 # A case for each way in which messages treat an algorithm.
-FAST = 'safl_adam', 'scaffold', 'onebit_adam', 'dp_fedavg'
+FAST = 'safl_adam', 'scaffold', 'dp_fedavg'
 WITHOUT_SERVER = 'decentralised_tree', 'decentralised_gossip'
 WITHOUT_SERVER += ('dp_fedavg_masked',)
 # Bytes of a client's payloads and of what is announced, beyond the bill: the

@@ -34,7 +34,7 @@ def test_float64_stays_float64(name):
     np.testing.assert_allclose(scale * dot(x, out), dot(table, y), 1e-12)
 
 
-@operators.law(OPERATORS, fast=['median', 'block_cyclic'])
+@operators.law(OPERATORS, fast=['block_cyclic'])
 def test_leaves_and_tiles_are_invisible(name, set_constant):
   """A vector that is cut into leaves, runs and tiles of odd sizes."""
   x = vector(TREE)

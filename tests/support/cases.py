@@ -87,7 +87,8 @@ NIGHTLY = {
   'cocktail_sgd', 'sketched_sgd', 'onebit_adam', 'fedcomgate', 'decomfl',
   'diffsketch', 'feddyn', 'flora', 'cd_adam', 'fedprox', 'fednova', 'ef21',
   'fedavg_adamw_kept', 'demo', 'power_sgd', 'fedex', 'fedkseed',
-  'fedsketchgate', 'iterative_sketching', 'fedcom_rand_k',
+  'fedsketchgate', 'iterative_sketching', 'fedcom_rand_k', 'fetchsgd', 'marina',
+  'safl_int8', 'subspace',
 }  # fmt: skip
 # A law of each algorithm, at the cost of one program that its laws share.
 each_case = law(ALGORITHMS, fast={*ONE_EACH} - NIGHTLY, smoke=STRUCTURES)
