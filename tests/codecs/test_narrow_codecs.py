@@ -74,6 +74,7 @@ def safl(codec, privacy=None):
   return algorithms.make('safl', cases.loss_fn, **options)
 
 
+@pytest.mark.nightly
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
   rule, codec = robust.Rule('median', 2), codecs.int8()
   uplink = aggregation.mean_over_cohort(robust=rule, codec=codec)
@@ -186,6 +187,7 @@ def test_the_law_is_that_of_a_uniform_rotation(d, draws):
     assert bias <= limit * error / draws
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(('d', 'count'), laws.tiered(
   [(20, 12)],
   [(d, d * part // 8) for d in (32, 33, 100, 5000) for part in (1, 4, 7)],

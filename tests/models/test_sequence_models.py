@@ -73,7 +73,7 @@ def test_factors_in_layers_are_merged_kernels(case, options):
   test_lora.check_factored(loss_of(case, **options), parts, BATCH)
 
 
-@pytest.mark.representatives('lstm', 'gpt', 'llama')
+@pytest.mark.representatives('lstm', 'llama')
 @each_case
 def test_a_token_or_padding_changes_nothing_before_it(case):
   """Catches a mask that is off by one, and places from the end."""

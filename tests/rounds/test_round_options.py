@@ -43,6 +43,7 @@ def test_rows_on_the_host_and_lanes_that_are_skipped(make, tmp_path):
     np.testing.assert_allclose(row, all_rows[host.ids], atol=1e-6)
 
 
+@pytest.mark.nightly
 @each_make('safl_adam')
 def test_a_server_in_parts_is_the_server(make):
   want, _ = cases.play(make)

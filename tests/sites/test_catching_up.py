@@ -30,7 +30,7 @@ def check_same(got, want):
   chex.assert_trees_all_equal(*last)
 
 
-@fast('cd_adam', 'scaffold', 'dp_fedavg')
+@fast('dp_fedavg')
 @pytest.mark.parametrize('name', [*NAMES, 'dp_fedavg', 'private_sketched_sgd'])
 def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
   """Catches batches, noise or residuals that move when asked again."""
@@ -81,6 +81,7 @@ def test_another_state_than_the_servers_is_answered_by_need():
   assert (reply.kind, reply.round) == (wire.ReplyKind.NEED, -1)
 
 
+@pytest.mark.nightly
 def test_only_of_the_first_missed_round_are_announcements_known():
   """Catches later rounds whose first announcements are left out as well."""
   run = run_of('sketched_sgd')

@@ -47,6 +47,7 @@ except site_process.SiteError as e:
   sys.exit(f'{e}')
 """
 SLEEPS = 'sh', '-c', 'sleep 1000 & wait'
+SAYS_SO = 'sh', '-c', 'sleep 1; echo up; sleep 1000 & wait'
 
 
 @pytest.fixture
@@ -151,8 +152,8 @@ def test_a_worker_and_a_client_end_with_their_keeper(path, start):
 
   And an engine's client, beside which no other one starts.
   """
-  site = start('serves', *SLEEPS)
-  assert site.stdout.readline() == 'ready\n'
+  site = start('serves', *SAYS_SO)
+  assert [site.stdout.readline() for _ in range(2)] == ['ready\n', 'up\n']
   site.send_signal(signal.SIGSTOP)  # it leaves unread what the worker says
   relay.ask(b'', path)
   site.kill()

@@ -76,6 +76,7 @@ def test_epsilons_are_those_of_epochs(exp):
   assert epsilon < account(sampling='poisson').statement.epsilon
 
 
+@pytest.mark.nightly
 def test_epochs_may_be_given():
   """Catches a share that is cohort / population in place of 1 / rounds."""
   fields = {'population': 7, 'epoch_rounds': 3, 'cohort': 2}
