@@ -204,7 +204,7 @@ def _watch(process: subprocess.Popen) -> subprocess.Popen:
 
   Even SIGKILL closes the pipe from which it reads.
   """
-  command = 'sh', '-c', 'read line; kill -TERM -- "-$0"', f'{process.pid}'
+  command = 'sh', '-c', 'read line; kill -s TERM -- "-$0"', f'{process.pid}'
   return _start(command, {}, stdin=subprocess.PIPE)
 
 
