@@ -63,6 +63,7 @@ def check_losses(found):
       np.testing.assert_allclose(*losses, rtol=ALONE[text])
 
 
+@pytest.mark.nightly
 def test_shards_are_compressed_where_they_lie(tmp_path):
   """Catches a model that is gathered, copies that differ, a lost residual."""
   (found,) = played(tmp_path, FAST)

@@ -51,6 +51,7 @@ def test_every_example_is_run():
   assert all(f'{x.stem}' in tests for x in EXAMPLES.glob('*.py'))
 
 
+@pytest.mark.nightly
 def test_safl_in_one_file_has_the_numbers_of_the_library():
   """Catches an algorithm that is not the one which the documents explain."""
   path = EXAMPLES / 'safl_in_one_file.py'

@@ -104,6 +104,7 @@ NAMES = dict.fromkeys([*cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi', *CODED])
 
 
 @cases.law(NAMES, fast=['fedkseed'])
+@pytest.mark.nightly
 def test_a_client_that_was_away_replays_what_it_missed(case):
   """Bit for bit through the server's program; within 1e-6 of whole rounds."""
   mesh = mesh_lib.cohort_mesh(2)

@@ -37,6 +37,7 @@ def test_a_call_is_the_run_of_its_config(tmp_path):
   )
 
 
+@pytest.mark.nightly
 def test_methods_and_their_dense_twin_are_compared_at_equal_bytes(tmp_path):
   """Catches a twin of other seeds or rates, and rows of unequal bytes."""
   pytest.importorskip('matplotlib')

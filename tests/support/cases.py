@@ -88,7 +88,7 @@ NIGHTLY = {
   'diffsketch', 'feddyn', 'flora', 'cd_adam', 'fedprox', 'fednova', 'ef21',
   'fedavg_adamw_kept', 'demo', 'power_sgd', 'fedex', 'fedkseed',
   'fedsketchgate', 'iterative_sketching', 'fedcom_rand_k', 'fetchsgd', 'marina',
-  'safl_int8', 'subspace',
+  'safl_int8', 'subspace', 'fedsketch_privix',
 }  # fmt: skip
 # A law of each algorithm, at the cost of one program that its laws share.
 each_case = law(ALGORITHMS, fast={*ONE_EACH} - NIGHTLY, smoke=STRUCTURES)

@@ -31,6 +31,7 @@ def files_of(folder):
   return {path: (s.st_size, s.st_mtime_ns) for path, s in stats.items()}
 
 
+@pytest.mark.nightly
 def test_a_run_is_loaded_as_it_was_trained(whole):
   """Catches parameters of another round, and an evaluation that differs."""
   folder, result = whole

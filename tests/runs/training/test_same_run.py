@@ -55,6 +55,7 @@ def test_another_problem_is_refused_by_name(tmp_path):
   assert {p: p.read_bytes() for p in tmp_path.glob('*.json*')} == before
 
 
+@pytest.mark.nightly
 def test_a_problem_confirms_no_guess_of_data(tmp_path):
   """Catches a digest that who knows all samples but one can guess."""
   exp, seeded = own.private(), build(PRIVATE | {'noise_seed': 0})
