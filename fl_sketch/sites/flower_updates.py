@@ -64,10 +64,18 @@ class CompressedGrid:
 
     A reply that is damaged or not compressed becomes an error of its client.
     """
-    sent = [self._compressed(message) for message in messages]
-    by_node = {message.metadata.dst_node_id: message for message in sent}
+    messages, published = [*messages], None
+    for message in messages:
+      model = message.content.array_records.get(self._arrays)
+      if model is None:
+        continue
+      if model is not published:  # clients of a round share one
+        self._publisher.publish(_read(model))
+        published = model
+      self._compress(message)
+    by_node = {message.metadata.dst_node_id: message for message in messages}
     made = []
-    for reply in self._grid.send_and_receive(sent, timeout=timeout):
+    for reply in self._grid.send_and_receive(messages, timeout=timeout):
       node = reply.metadata.src_node_id
       try:
         made.append(self._decompressed(reply, node))
@@ -78,11 +86,9 @@ class CompressedGrid:
     self._traffic.close()
     return made
 
-  def _compressed(self, message):
+  def _compress(self, message):
+    """Put what a client lacks of the model in the place of the model."""
     content, publisher = message.content, self._publisher
-    if (model := content.array_records.get(self._arrays)) is None:
-      return message
-    publisher.publish(_read(model))
     node = message.metadata.dst_node_id
     parts = publisher.messages(self._known.get(node, -1))
     whole, size = nbytes(publisher.arrays), sum(map(len, parts))
@@ -91,7 +97,6 @@ class CompressedGrid:
     others = {k: x for k, x in content.items() if k != self._arrays}
     ours = self._app.ConfigRecord({'messages': parts, 'arrays': self._arrays})
     message.content = self._app.RecordDict(others | {_OURS: ours})
-    return message
 
   def _decompressed(self, reply, node):
     if reply.has_error():  # it may have lost its model

@@ -151,7 +151,7 @@ class Site:
     return place
 
   def _wait(self, place):
-    """Wait until the round of the pending payload is closed; take its step."""
+    """Block until the hub closes the round of our payload; apply its step."""
     jax.block_until_ready(place)  # what is computed is no waiting
     while self._pending:
       start = time.monotonic()

@@ -80,7 +80,7 @@ class bfloat16:
 
 @dataclasses.dataclass(frozen=True)
 class sign:
-  """Signs, and the mean magnitude, or with `norm` 'l2' its root mean square."""
+  """One bit a number: signs, and a scale for all, by the norm 'l1' or 'l2'."""
 
   norm: Annotated[str, fields.choice(('l1', 'l2'))] = 'l1'
 

@@ -57,7 +57,7 @@ def seeds(key: np.ndarray, n: int, domain: int) -> np.ndarray:
 
 
 def sample(key: np.ndarray, size: int, d: int) -> np.ndarray:
-  """Draw `size` distinct numbers below d."""
+  """Draw `size` distinct integers from 0 to d - 1, by a random permutation."""
   low = (d - 1).bit_length() // 2
   masks = U((1 << low) - 1), U((1 << (d - 1).bit_length() - low) - 1)
   first, *rounds = seeds(key, 1 + 2 * max(3, 1 - (-16 // max(low, 1))), SAMPLE)

@@ -13,8 +13,8 @@ from fl_sketch.sites.numpy_updates import (
   WHOLE,
   Arrays,
   Updates,
-  described,
   is_compressed,
+  opened,
 )
 from fl_sketch.sites.sealed import PayloadError
 import numpy as np
@@ -123,12 +123,12 @@ class Publisher:
 
     PayloadError: they are not of the last model, or are others.
     """
-    if (header := described(message)).number != self.version:
+    if (update := opened(message)).number != self.version:
       raise PayloadError(
-        f'An update of version {header.number} came for version {self.version}.'
+        f'An update of version {update.number} came for version {self.version}.'
       )
-    own = {k: x for k, x in self.arrays.items() if k in header.like}
-    return self._up.decode(message, like=own)
+    own = {k: x for k, x in self.arrays.items() if k in update.like}
+    return self._up.decode_opened(update, like=own)
 
 
 class Follower:
@@ -146,19 +146,18 @@ class Follower:
 
     PayloadError: a message is damaged, or not of the version after ours.
     """
-    for message in messages:
-      header = described(message)
-      if header.compressor == WHOLE:
-        self.arrays = _WHOLE.decode(message, like=header.like)
-      elif not self.arrays or header.number != self.version + 1:
+    for update in map(opened, messages):
+      if update.compressor == WHOLE:
+        self.arrays = _WHOLE.decode_opened(update, like=update.like)
+      elif not self.arrays or update.number != self.version + 1:
         raise PayloadError(
-          f'Version {header.number} of the model was sent to a receiver of '
+          f'Version {update.number} of the model was sent to a receiver of '
           f'version {self.version}.'
         )
       else:
-        by = self._down.decode(message, like=self.arrays)
+        by = self._down.decode_opened(update, like=self.arrays)
         self.arrays = moved(self.arrays, by)
-      self.version = header.number
+      self.version = update.number
     return self.arrays
 
   def reply(self, by: Arrays, *, sender: int) -> bytes:

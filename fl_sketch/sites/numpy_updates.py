@@ -44,18 +44,19 @@ class _Stage(NamedTuple):
   key: np.ndarray
 
 
-class Header(NamedTuple):
-  """What a message says of itself."""
+class Opened(NamedTuple):
+  """A message whose checksum is right."""
 
   seed: int
   number: int  # of a round, or a version
   sender: int
   compressor: str
   like: dict[str, np.ndarray]  # of the dtypes and shapes of the arrays
+  body: memoryview  # of the arrays
 
 
 class Updates:
-  """Encodes and decodes the updates of a run.
+  """Encodes model updates, dicts of arrays, as compressed messages, and back.
 
   Arrays of floats with two axes or 4,096 numbers are one vector, in the order
   of their sorted names, which the compressor makes small; others travel as they
@@ -107,22 +108,25 @@ class Updates:
     PayloadError: it is damaged, not finite, or of other arrays, another
     compressor, seed or version.
     """
-    header, body = _opened(message)
+    return self.decode_opened(opened(message), like)
+
+  def decode_opened(self, message: Opened, like: Arrays) -> dict[str, Any]:
+    """Decode an update as `decode` does, of a message that is opened."""
     shapes = lambda arrays: {k: x.shape for k, x in arrays.items()}
     own, theirs = (
       (self._text, self._seed, shapes(like)),
-      (header.compressor, header.seed, shapes(header.like)),
+      (message.compressor, message.seed, shapes(message.like)),
     )
     if own != theirs:
       raise sealed.PayloadError(
         f'Expected an update of {own!s:.200}, got one of {theirs!s:.200}.'
       )
-    like = header.like
+    like = message.like
     d, others = sum(x.size for x in _compressed(like).values()), _others(like)
-    stages = self._stages(d, header.number, header.sender) if d else []
+    stages = self._stages(d, message.number, message.sender) if d else []
     layout = stages[-1].codec.layout(stages[-1].d) if stages else []
     leaves = [(x.dtype.name, x.shape) for x in others.values()]
-    leaves = _read(body, [*layout, *leaves])
+    leaves = _read(message.body, [*layout, *leaves])
     with np.errstate(all='ignore'):  # what is not finite is refused here
       x = _decode(stages, leaves[: len(layout)])
     if not _are_finite(x, *leaves[len(layout) :]):
@@ -153,13 +157,8 @@ class Updates:
     return stages
 
 
-def described(message: bytes) -> Header:
-  """Read what a message says of itself; PayloadError if it is damaged."""
-  return _opened(message)[0]
-
-
-def _opened(message):
-  """Return the header and the bytes of the arrays."""
+def opened(message: bytes) -> Opened:
+  """Check and open a message; PayloadError if it is damaged."""
   (*values, end), body = sealed.unseal(message, MAGIC, HEADER)
   try:
     compressor, kinds = json.loads(bytes(body[:end]))
@@ -171,7 +170,7 @@ def _opened(message):
   except (AttributeError, TypeError, ValueError) as e:
     raise sealed.PayloadError(f'The description is malformed: {e}.') from e
   seed, number, sender = values
-  return Header(seed, number, sender, compressor, like), body[end:]
+  return Opened(seed, number, sender, compressor, like, body[end:])
 
 
 def _encode(stages, x) -> codecs.Payload:

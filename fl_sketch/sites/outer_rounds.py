@@ -79,7 +79,7 @@ class OuterRounds:
     return self.step(shared, total, count, number), counted
 
   def payloads(self, messages: Iterable[bytes]) -> dict[int, Payload]:
-    """Read the messages of a round: payloads by site."""
+    """Decode the messages of a round to a dict of payloads by site."""
     replies = map(wire.decode_reply, messages)
     return {r.client: wire.read_payload(r, self.like) for r in replies}
 
