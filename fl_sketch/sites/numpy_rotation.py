@@ -86,4 +86,4 @@ def normal(words: np.ndarray) -> np.ndarray:
 def _uniform(key, n):
   (seed,) = seeds(key, 1, ENTRY)
   q, r = np.linalg.qr(normal(word(counters(n * n), seed)).reshape(n, n))
-  return np.float32(q * np.sign(np.diag(r)))
+  return q * np.sign(np.diag(r))

@@ -85,12 +85,9 @@ def scaled_twin(name, x):
 def rotation_twin(n):
   """The matrix of the rotation of 57 numbers, or of 20."""
   if n < 33:
-    rows = [
-      numpy_rotation.rotate_rest(np.float32(x), DATA, back=False)
-      for x in np.eye(n)
-    ]
+    rows = [numpy_rotation.rotate_rest(x, DATA, back=False) for x in np.eye(n)]
     q = np.transpose(rows)
-    np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-6)
+    np.testing.assert_allclose(q @ q.T, np.eye(n), atol=1e-12)
     return q
   t, places = np.eye(n), np.arange(32, dtype=np.uint32)
   for i, seed in enumerate(numpy_draws.seeds(DATA, 8, 2)[2:]):
