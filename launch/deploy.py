@@ -38,7 +38,7 @@ def main(argv):
   names = 'timeout', 'first_timeout', 'data_dir'
   options = {x: _FLAGS[x].value for x in names if _FLAGS[x].value is not None}
   run = {'local': _local, 'flower': _flower, 'nvflare': _nvflare}
-  with errors.refused(ValueError, ConnectionError):
+  with errors.refused(ValueError, OSError):  # or a read-only folder
     config = Config.from_mapping(configs.fields() | {'sweep': None})
     run[_FLAGS.engine](config, folder, options)
 

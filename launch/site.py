@@ -48,7 +48,7 @@ def main(argv):
     status = site_process.keep(
       command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket')
     )
-  except site_process.SiteError as e:
+  except (site_process.SiteError, OSError) as e:  # or a read-only folder
     status = f'{e}'
   sys.exit(status)
 
@@ -61,7 +61,7 @@ def _work():
   client, state = _FLAGS.client, _FLAGS.state
   options = {'client': client, 'where': _FLAGS.data}
   options['data_dir'] = _FLAGS.data_dir
-  with errors.refused(ValueError):
+  with errors.refused(ValueError, OSError):
     run_config = config.Config.from_mapping(configs.fields() | {'sweep': None})
     devices.start(cpu_devices=1)
     problem = functools.partial(own_data.of_site, **options)

@@ -149,18 +149,27 @@ class Client:
     if kind in (HELLO, EVALUATE):  # it does not evaluate
       about = {} if kind == EVALUATE else self.about
       return reply(JSON, text=json.dumps(about).encode())
-    if kind != WORK:
-      return reply(REFUSED, text=b'This client sends one payload a round.')
+    if kind != WORK or number < 0:
+      return reply(REFUSED, text=b'It sends one payload a round, from 0.')
+    try:
+      state = self.state_of(body, parts)
+    except (struct.error, ValueError):
+      return reply(REFUSED, text=b'The parts of the request are malformed.')
+    if state is None:
+      return reply(NEED, number=-1)
+    return reply(PAYLOAD, self.worked(number, state))
+
+  def state_of(self, body, parts):
+    """Return the parameters among the parts of a request, or None."""
     for _ in range(parts):
       what, _, _, size = PART.unpack_from(body)
       part, body = body[PART.size :][:size], body[PART.size + size :]
       if what == 0:
-        return reply(PAYLOAD, self.worked(number, part))
-    return reply(NEED, number=-1)
+        return np.frombuffer(part, '<f4', self.d)
+    return None
 
-  def worked(self, number, state):
+  def worked(self, number, params):
     """Return the leaves of the payload: metrics, then what the round sends."""
-    params = np.frombuffer(state, '<f4', self.d)
     update, loss = self.work(params, number)
     of_round = lambda tag: fold_in(fold_in(self.root, tag), number)
     sent = [self.sketch(of_round(ROUND), np.float64(update))]

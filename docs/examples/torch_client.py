@@ -1,6 +1,7 @@
 """A client with a PyTorch model: NumPy encodes what it sends, without JAX."""
 
 import os
+import pathlib
 import socket
 import struct
 
@@ -67,6 +68,7 @@ def serve(handle, path=None):
   """Answer the requests that the engine's client hands over, one by one."""
   path = path or os.environ['FL_SKETCH_SITE']
   with socket.socket(socket.AF_UNIX) as listener:
+    pathlib.Path(path).unlink(missing_ok=True)  # of a process that has ended
     listener.bind(path)
     listener.listen()
     while True:

@@ -70,7 +70,10 @@ def check(
       is_column = label not in (None, name) and x.ndim == 1
       kind, expected = (_kind(x, is_column) for x in (x, test[name]))
       if kind != expected:
-        raise ValueError(f'{who}: {name!r} is {kind}, of the test {expected}.')
+        named = [f'{x.dtype}{list(x.shape[1:])}' for x in (x, test[name])]
+        raise ValueError(
+          f'{who}: {name!r} is {named[0]}, of the test {named[1]}.'
+        )
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
     if len({*lengths.values()}) != 1 or not min(lengths.values()):
       raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')

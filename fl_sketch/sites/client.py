@@ -98,7 +98,7 @@ class Client:
     except _NeedError as e:
       kind, payload = ReplyKind.NEED, b''
       request = request._replace(round=e.args[0])
-    except (wire.PayloadError, RefusedError) as e:
+    except (wire.PayloadError, RefusedError, OSError) as e:  # a full disk
       _LOG.warning('A request is refused: %s', e)
       kind, payload = ReplyKind.REFUSED, str(e).encode()
     return wire.encode_reply(

@@ -158,8 +158,10 @@ class Inbox:
     finite, norm = jax.device_get(about)
     if self.stage == 0:
       self._answered.add(client)
-      self._losses[client] = reply['metrics']['train_loss']
-      finite = finite and reply['metrics']['accepted'] > 0
+      loss = reply['metrics']['train_loss']
+      accepted = reply['metrics']['accepted'] > 0
+      finite = finite and accepted and np.isfinite(loss)
+      self._losses[client] = loss if finite else 0
     if not finite or (max_norm is not None and norm > max_norm):
       self._rejected.add(client)
       self._taken.discard(client)

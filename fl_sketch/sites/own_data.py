@@ -27,14 +27,19 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
 
   `where` is a folder of train.npz and possibly test.npz; or MODULE:FUNCTION or
   FILE.py:FUNCTION, whose function makes the training data of (c, client).
-  Raises DataError if these are missing or cannot be read.
+  Raises DataError if these are missing, cannot be read, or raise an error.
   """
   module, colon, function = where.rpartition(':')
   if colon and not os.path.isdir(where):
-    make = getattr(plugins.load(module), function, None)
+    make = getattr(plugins.load(module, 'data'), function, None)
     if make is None:
       raise DataError(f'data={where}: {module} has no function {function}.')
-    return make(c, client), None
+    try:
+      return make(c, client), None
+    except Exception as e:  # whatever a user's function raises
+      raise DataError(
+        f'data={where} raised {e!r}; --verbosity=1 shows where.'
+      ) from e
   arrays = []
   for path in (pathlib.Path(where, f'{name}.npz') for name in _FILES):
     try:

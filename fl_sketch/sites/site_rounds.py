@@ -10,7 +10,7 @@ import warnings
 from fl_sketch import rounds
 from fl_sketch.sites import replicas, wire
 from fl_sketch.sites.history import History
-from fl_sketch.sites.inbox import Closed, EmptyRoundError, Inbox
+from fl_sketch.sites.inbox import Closed, EmptyRoundError, Inbox, Verdict
 from fl_sketch.sites.server import Server
 from fl_sketch.sites.transport import Transport
 from fl_sketch.sites.wire import ReplyKind, RequestKind
@@ -20,6 +20,7 @@ import numpy as np
 _PAUSE = 1.0  # seconds before nobody is asked again
 _GREETING = 15.0  # seconds for a greeting, at most
 _MOST = 2**31  # samples of a site
+_REJECTED = Verdict.NOT_FINITE, Verdict.TOO_LARGE
 _HIDDEN = (
   'A site that was asked in a round has refused, or sent what cannot be read. '
   'This run hides which one: the log of the site says why.'
@@ -135,6 +136,12 @@ class SiteRounds:
     self._why = f' The last of them says: {why}'
     warnings.warn(why, stacklevel=2)
 
+  def _warn_of(self, client: int, verdict: Verdict):
+    """Name a client whose payload is not counted, if the run shows clients."""
+    if verdict in _REJECTED and not self.hides_clients:
+      what = verdict.value.replace('_', ' ')
+      self._warn(f'The payload of client {client} is {what}: it is left out.')
+
   def _ask(self, asked: dict[str, wire.Request], timeout: float):
     """Yield (site, header, reply); damaged replies are dropped."""
     if not asked:
@@ -228,7 +235,7 @@ class SiteRounds:
 
     while True:
       for client, _, reply in self._collect(box.unanswered, work):
-        box.receive(reply)
+        self._warn_of(client, box.receive(reply))
         self._note_replica(client, box.round, len(box.announcements))
       if lost := box.lost:
         box.leave_out(lost)

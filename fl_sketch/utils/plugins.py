@@ -10,25 +10,26 @@ import types
 _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 
 
-def load(plugin: str) -> types.ModuleType:
+def load(plugin: str, option: str = 'plugin') -> types.ModuleType:
   """Import a module, or a file that ends in .py, for what it registers.
 
-  A config file may be one, with its ``from . import new``.
+  A config file may be one, with its ``from . import new``. ValueError, which
+  names the option: there is no such module or file.
   """
   if plugin.endswith('.py'):
-    return _load_file(pathlib.Path(plugin).resolve())
+    return _load_file(pathlib.Path(plugin).resolve(), option)
   if all(map(str.isidentifier, plugin.split('.'))):
     try:
       return importlib.import_module(plugin)
     except ModuleNotFoundError as e:
       if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
         raise  # the module exists, and imports one that does not
-  raise ValueError(f'plugin={plugin!r} is no module.')
+  raise ValueError(f'{option}={plugin!r} is no module.')
 
 
-def _load_file(path: pathlib.Path) -> types.ModuleType:
+def _load_file(path: pathlib.Path, option: str) -> types.ModuleType:
   if not path.is_file():
-    raise ValueError(f"plugin='{path}' is no file.")
+    raise ValueError(f"{option}='{path}' is no file.")
   packages = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
   name = f'{next(packages)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
   if name in sys.modules:

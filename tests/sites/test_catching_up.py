@@ -1,6 +1,7 @@
 """Clients and servers that miss rounds, lose their state, or start again."""
 
 import functools
+import shutil
 
 import cases
 import chex
@@ -175,6 +176,17 @@ def test_a_site_answers_for_its_own_client_alone():
     run.play()
   want.play(absent=[1])
   check_same(run, want)
+
+
+def test_a_site_whose_disk_refuses_says_so(tmp_path):
+  """Catches silence about a full disk, or a worker that dies of it."""
+  run = run_of('safl_adam', folder=tmp_path)
+  run.play()
+  shutil.rmtree(tmp_path / '1')
+  tmp_path.joinpath('1').write_text('no folder')
+  with pytest.warns(UserWarning, match='File exists'):
+    run.play()
+  assert run.closed[-1].metrics['participants'] == 3
 
 
 def test_an_earlier_start_of_the_server_is_refused():

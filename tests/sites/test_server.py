@@ -77,7 +77,7 @@ test_what_rounds_over_messages_cannot_do_is_refused = refused(
 
 # Payloads are tables of four numbers, of norm 2.
 TABLE = np.ones(4, np.float32)
-IDS = np.arange(3, dtype=np.int32)
+IDS = np.arange(5, dtype=np.int32)
 
 
 def start():
@@ -88,7 +88,7 @@ def test_every_verdict():
   """Catches a message of another time, run, start or form that is taken."""
   server = Server(PLAIN, run=RUN, incarnation=2, max_norm=2.0)
   sent, state = functools.partial(forged, incarnation=2), start()
-  box = Inbox(server, state, IDS, np.array([1, 2, 0]))
+  box = Inbox(server, state, IDS, np.array([1, 2, 0, 0, 0]))
   late, good = sent(TABLE, 0, 1), sent(TABLE, 1, 0)
   verdicts = {
     sent(1.001 * TABLE, 0, 0): Verdict.TOO_LARGE,
@@ -108,20 +108,24 @@ def test_every_verdict():
   new_state, row = closed.state, closed.metrics
   chex.assert_trees_all_equal(new_state._replace(round=jnp.int32(0)), state)
   assert (row['participants'], row['rejected_clients']) == (0, 1)
-  assert (closed.cohort.outcome == [1, 3, 0]).all()
+  assert (closed.cohort.outcome == [1, 3, 0, 0, 0]).all()
   assert box.receive(late) is Verdict.LATE
-  box = Inbox(server, new_state, IDS, np.ones(3))
+  box = Inbox(server, new_state, IDS, np.ones(5))
   no = wire.NO_METRICS | {'accepted': np.float32(0)}
+  nan = wire.NO_METRICS | {'train_loss': np.float32(np.nan)}
   verdicts = {
     late: Verdict.LATE,
     good: Verdict.TAKEN,
     sent(np.nan * TABLE, 1, 1): Verdict.NOT_FINITE,
     sent(TABLE, 1, 2, metrics=no): Verdict.NOT_FINITE,
+    sent(TABLE, 1, 3, metrics=nan): Verdict.NOT_FINITE,
+    sent(1e38 * TABLE, 1, 4): Verdict.NOT_FINITE,
   }
   for message, verdict in verdicts.items():
     assert box.receive(message) is verdict
   row = box.close().metrics
-  assert (row['participants'], row['rejected_clients']) == (1, 2)
+  assert (row['participants'], row['rejected_clients']) == (1, 4)
+  assert np.isfinite(row['train_loss'])
 
 
 def test_a_round_without_a_payload_is_as_finite_as_the_state_that_is_kept():
@@ -130,7 +134,7 @@ def test_a_round_without_a_payload_is_as_finite_as_the_state_that_is_kept():
   programs = Programs(
     cases.ALGORITHMS['safl_adam'].make, hp, cases.PARAMS, cases.KEY
   )
-  box = Inbox(Server(programs, run=RUN), start(), IDS, np.ones(3))
+  box = Inbox(Server(programs, run=RUN), start(), IDS, np.ones(5))
   with pytest.raises(EmptyRoundError):
     box.close()
   box.receive(forged(np.nan * TABLE, 0, 0))
@@ -195,11 +199,12 @@ def test_neither_order_nor_what_is_refused_changes_a_bit(played):
     jax.tree.map(np.testing.assert_array_equal, closed, played.closed[0])
 
 
-@pytest.mark.parametrize(('name', 'stage'), [
-  ('safl_adam', 0), ('sketched_sgd', 0), ('sketched_sgd', 1)
+@pytest.mark.parametrize(('name', 'stage', 'bad'), [
+  ('safl_adam', 0, np.nan), ('safl_adam', 0, 1e38),
+  ('sketched_sgd', 0, np.nan), ('sketched_sgd', 1, np.nan),
 ])  # fmt: skip
-def test_a_poisoned_payload_is_a_client_that_is_absent(name, stage):
-  """Catches what a client sent before in the sums of a round without it."""
+def test_a_poisoned_payload_is_a_client_that_is_absent(name, stage, bad):
+  """Catches what it sent before in the sums, and silence about whose it is."""
   poisoned, without_it = (run_of(name) for _ in range(2))
 
   def edit(i, reply):
@@ -207,11 +212,13 @@ def test_a_poisoned_payload_is_a_client_that_is_absent(name, stage):
     if (i, header.kind, header.stage) != (2, wire.ReplyKind.PAYLOAD, stage):
       return reply
     like = poisoned.programs.shapes(Facts())[stage].payload
-    nan = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), like)
-    return forged(nan, header.round, i, stage=stage)
+    poison = jax.tree.map(lambda x: np.full(x.shape, bad, x.dtype), like)
+    return forged(poison, header.round, i, stage=stage)
 
   poisoned.edit = edit
-  got, want = poisoned.play(), without_it.play(absent=[2])
+  with pytest.warns(UserWarning, match='client 2 is not finite'):
+    got = poisoned.play()
+  want = without_it.play(absent=[2])
   chex.assert_trees_all_equal(got, want)
   rows = poisoned.closed[0].metrics, without_it.closed[0].metrics
   assert [int(x['participants']) for x in rows] == [3, 3]

@@ -242,10 +242,11 @@ def test_wrong_data_are_refused(arrays, tmp_path):
   data['optimum'][0, 3] = np.nan
   with pytest.raises(ConfigError, match='optimum'):
     own_data.problem(c, CLIENT, data, where='here')
-  (tmp_path / 'mine.py').write_text('')
+  (tmp_path / 'mine.py').write_text('raises = lambda c, i: {}["patient"]')
   (tmp_path / 'train.npz').write_text('no')
   for where, named in (
     ('absent', 'train.npz'), ('', 'train.npz'), ('mine.py:absent', 'absent'),
+    ('mine.py:raises', 'patient'), ('other.py:absent', r'data=.*other\.py'),
   ):  # fmt: skip
     with pytest.raises(ValueError, match=named):
       own_data.read(f'{tmp_path}/{where}', CONFIG, CLIENT)

@@ -19,7 +19,7 @@ from fl_sketch.utils import __version__
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
-from messaging_clients import RUN, forged, run_of
+from messaging_clients import RUN, forged, refusal, run_of
 import numpy as np
 import numpy_client
 import numpy_operators
@@ -227,6 +227,11 @@ def test_numpy_clients_leave_the_parameters_as_they_are(name):
     assert closed.metrics['participants'] == 4
     losses = [x.metrics['train_loss'] for x in (closed, simulated)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
+  request, _ = got.asked(1)[-1]
+  body = request.parts[0].body[:8]  # fewer numbers than the model has
+  short = request._replace(parts=(request.parts[0]._replace(body=body),))
+  for bad in short, request._replace(round=-1):
+    assert refusal(got.clients[1].handle(wire.encode_request(bad)))
 
 
 @pytest.mark.nightly
