@@ -11,6 +11,7 @@ last checkpoint.
 """
 
 import functools
+import json
 import pathlib
 
 from fl_sketch.utils import files
@@ -72,6 +73,7 @@ def _flower(config, folder, options):
     print(f'flwr run {written} SUPERLINK')
   else:
     flower.start(written, _FLAGS.superlink)
+    _show_end(folder)
 
 
 def _nvflare(config, folder, options):
@@ -84,3 +86,16 @@ def _nvflare(config, folder, options):
     return
   watch = nvflare_jobs.Watch(job, min_sites=config.population)
   nvflare_jobs.supervise(_FLAGS.kit, watch)
+  _show_end(folder)
+
+
+def _show_end(folder):
+  """Print the end of a run, whose folder may be on another machine."""
+  from fl_sketch import runs
+
+  summary = folder / 'summary.json'
+  if summary.exists():
+    row = json.loads(summary.read_text())
+    print(runs.summary_line(row, finished=True), folder)
+  else:
+    print(f'The run is over; the server has its files, {folder.absolute()}.')

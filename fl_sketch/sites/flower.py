@@ -12,6 +12,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -138,12 +139,26 @@ def server_app(module: str) -> Any:
   def main(grid, context):
     from fl_sketch.sites import federation
 
+    threading.Thread(target=end_with_parent, daemon=True).start()
     options = dict(context.run_config)
     config = pathlib.Path(module).with_name('config.json')
     fields = json.loads(config.read_text(encoding='utf-8'))
     federation.run(fields, SuperNodes(grid), options.pop('workdir'), **options)
 
   return app
+
+
+def end_with_parent(grace: float = 10.0) -> None:
+  """End this process some seconds after the one that has started it.
+
+  Flower sends it SIGINT when the SuperLink has gone, at which a run ends after
+  its round; but calls to a SuperLink that has gone do not return.
+  """
+  parent = os.getppid()
+  while os.getppid() == parent:
+    time.sleep(_MOST)
+  time.sleep(grace)
+  os._exit(1)
 
 
 def deploy(

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 import tomllib
 
 import chex
@@ -41,6 +43,20 @@ def test_the_app_folder_is_written_whole(tmp_path):
     name, _, made = module.partition(':')
     source = (app / f'{name.replace(".", "/")}.py').read_text()
     assert f'{made} = flower.{side.replace("app", "_app")}(' in source
+
+
+def test_a_server_ends_with_the_process_that_has_started_it():
+  """Catches a ServerApp that waits for a dead SuperLink without an end."""
+  server = """from fl_sketch.sites import flower
+print(flush=True)
+flower.end_with_parent(0)"""
+  starter = f"""import subprocess, sys, time
+command = sys.executable, '-c', {server!r}
+subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
+time.sleep(0.5)"""
+  # The pipe of its errors closes when the server has ended, too.
+  command = sys.executable, '-c', starter
+  subprocess.run(command, check=True, stderr=subprocess.PIPE, timeout=60)
 
 
 class Grid:
