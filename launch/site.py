@@ -25,6 +25,7 @@ _FLAGS = define(
   client=(int, 'Number of the client.', 0),
   data=(str, 'Folder of train.npz, or MODULE:FUNCTION.'),
   state=(str, 'Folder of the state, and of the socket.'),
+  cpu_devices=(1, 'Devices of the CPU, between which batches are split.'),
   compilation_cache=(True, 'Keep compiled programs in the cache folder.'),
   data_dir=(str, 'Folder of the files of tensorflow-datasets.'),
 )
@@ -63,7 +64,7 @@ def _work():
   options['data_dir'] = _FLAGS.data_dir
   with errors.refused(ValueError, OSError):
     run_config = config.Config.from_mapping(configs.fields() | {'sweep': None})
-    devices.start(cpu_devices=1)
+    devices.start(cpu_devices=_FLAGS.cpu_devices)
     problem = functools.partial(own_data.of_site, **options)
     handler = site.client(run_config, client, problem, pathlib.Path(state))
   name = configs.workdir().partition('/')[2]

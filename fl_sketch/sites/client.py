@@ -172,7 +172,9 @@ class Client:
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
     args = replica.state, self.batches(number), *self._who(weight)
-    self._answer = Answer(number, replica.digest, self.programs.work(*args))
+    work = self.programs.work(*args)  # perhaps on several devices
+    work = jax.device_put(work, jax.local_devices()[0])
+    self._answer = Answer(number, replica.digest, work)
     return self._answer
 
   def _replica_for(self, request) -> Replica:

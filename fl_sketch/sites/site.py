@@ -4,6 +4,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 import weakref
@@ -140,9 +141,22 @@ def _batches(exp, number, roots) -> Callable[[int], Tree]:
   def batches(round_index):
     args = exp.partition, ids, weight, round_index, seed
     drawn = sampler.with_batches(c, *args).batches
-    return exp.fetch(exp.data, jax.tree.map(lambda x: x[0], drawn))
+    return _split(exp.fetch(exp.data, jax.tree.map(lambda x: x[0], drawn)))
 
   return batches
+
+
+def _split(batches: Tree) -> Tree:
+  """Split batches, leaves [local_steps, batch, ...], over local devices.
+
+  The compiled local work then uses all of them, and XLA sums their gradients;
+  of devices that do not divide the batch it uses fewer.
+  """
+  size, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
+  count = math.gcd(size, len(devices))
+  mesh = jax.sharding.Mesh(np.array(devices[:count]), ('batch',))
+  spec = jax.sharding.PartitionSpec(None, 'batch')
+  return jax.device_put(batches, jax.sharding.NamedSharding(mesh, spec))
 
 
 def _secret(exp, run, number, folder, answered) -> generators.Roots:

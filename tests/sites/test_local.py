@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+import chex
 from fl_sketch import runs
 from fl_sketch.data.partitions import Partition
 from fl_sketch.runs import noise_secret, problem as problem_lib
@@ -111,6 +112,21 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   evaluated = any('client' in x for x in row if 'loss' in x)
   assert evaluated == (name == 'weights')
   assert name.startswith('private') == ('epsilon' in row)
+
+
+def test_local_work_uses_all_devices_of_a_site(monkeypatch):
+  """Catches devices that idle, and numbers that depend on how many there are."""
+  c, found = config_of(), []
+  client = site.client(c, 0, lambda c: own_data.problem(c, 0, share(0)))
+  for devices in jax.devices(), jax.devices()[:1]:
+    monkeypatch.setattr(jax, 'local_devices', lambda devices=devices: devices)
+    batches = client.batches(0)
+    for x in jax.tree.leaves(batches):
+      assert len(x.sharding.device_set) == len(devices)
+    state = client.programs.first(problem_lib.load(c, None).params)
+    who = None, np.int32(0), np.float32(1)
+    found.append(client.programs.work(state, batches, *who))
+  chex.assert_trees_all_close(*found, rtol=1e-5, atol=1e-7)
 
 
 # Catches runs that would be other ones than their configs say.
