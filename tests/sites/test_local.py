@@ -115,7 +115,7 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
 
 
 def test_local_work_uses_all_devices_of_a_site(monkeypatch):
-  """Catches devices that idle, and numbers that depend on how many there are."""
+  """Catches devices that idle, and numbers that depend on their number."""
   c, found = config_of(), []
   client = site.client(c, 0, lambda c: own_data.problem(c, 0, share(0)))
   for devices in jax.devices(), jax.devices()[:1]:
