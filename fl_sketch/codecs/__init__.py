@@ -20,7 +20,7 @@ from fl_sketch.codecs.quantized import (
   shared_sign,
   sign,
 )
-from fl_sketch.codecs.rotated import eden, lloyd_max
+from fl_sketch.codecs.rotated import eden
 from fl_sketch.codecs.sparse import (
   chunked_top_k,
   dct_blocks,
@@ -34,7 +34,7 @@ from fl_sketch.utils import fields, registry
 __all__ = [
   'make', 'sign', 'eden', 'qsgd', 'bfloat16', 'int8', 'int4', 'top_k',
   'chunked_top_k', 'dct_top_k', 'dct_blocks', 'quantized_top_k', 'rand_k',
-  'shared_sign', 'identity', 'contract', 'lloyd_max', 'Codec', 'register',
+  'shared_sign', 'identity', 'contract', 'Codec', 'register',
   'describe', 'REGISTRY',
 ]  # fmt: skip
 

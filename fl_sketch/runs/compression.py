@@ -10,13 +10,14 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs
-from fl_sketch.codecs import lloyd_max, rotation
+from fl_sketch.codecs import rotation
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.runs import config as config_lib
 from fl_sketch.runs.build import OwnProblem, build
 from fl_sketch.runs.method import algorithm_options
 from fl_sketch.utils import checks, registry
+from fl_sketch.utils.centroids import lloyd_max
 from fl_sketch.utils.types import Tree
 import jax
 from jax.flatten_util import ravel_pytree

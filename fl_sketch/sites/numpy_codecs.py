@@ -10,19 +10,13 @@ from typing import Annotated, Protocol
 
 from fl_sketch.sites import numpy_draws as draws, numpy_rotation as rotation
 from fl_sketch.utils import fields
+from fl_sketch.utils.centroids import lloyd_max
 import numpy as np
 
 Payload = Sequence[np.ndarray]
 Layout = list[tuple[str, tuple[int, ...]]]  # dtypes and shapes
 PART = rotation.GROUP  # numbers that are read at once
 _SCALES = 'unbiased', 'least_squares'
-_CENTROIDS = (
-  (0.797884561,),
-  (0.452780035, 1.510417608),
-  (0.245094179, 0.756005281, 1.343909279, 2.151945705),
-  (0.12839503, 0.388048299, 0.656759119, 0.942340456,
-   1.256231197, 1.618046386, 2.069017227, 2.73258957),
-)  # fmt: skip
 
 
 class Codec(Protocol):
@@ -168,7 +162,7 @@ class eden:
 
   def _nearest(self, rows, size):
     """Return bits bool[bits, n], and sums of rows f64[4, rows]."""
-    c = np.array(_CENTROIDS[self.bits - 1], np.float32)
+    c = np.array(lloyd_max(self.bits)[0], np.float32)
     size = _rms(rows) if size is None else np.repeat(size, len(rows))
     u = fraction(rows, size[:, None])
     negative, u = u < 0, np.abs(u)
@@ -185,7 +179,7 @@ class eden:
 
   def decode(self, key, payload, d):
     packed, scales = payload
-    c = np.array(_CENTROIDS[self.bits - 1], np.float32)
+    c = np.array(lloyd_max(self.bits)[0], np.float32)
     x = np.empty(d, np.float32)
     for at in _parts(d):
       part = x[at]

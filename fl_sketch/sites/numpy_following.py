@@ -100,9 +100,9 @@ class Publisher:
       self._differences = {}
       return
     by = difference(arrays, self.arrays)
-    message = self._down.encode(by, number=self.version, sender=_SENDER)
+    to = {'number': self.version, 'sender': _SENDER}
+    message, decoded = self._down.encode_decoded(by, **to)
     self._differences[self.version] = message
-    decoded = self._down.decode(message, like=by)
     self.noise = noise(by, decoded)
     self.arrays = moved(self.arrays, decoded)
     while sum(map(len, self._differences.values())) > nbytes(self.arrays):
@@ -162,8 +162,9 @@ class Follower:
 
   def reply(self, by: Arrays, *, sender: int) -> bytes:
     """Encode what arrays have moved by, the `difference` to the model."""
-    message = self.up.encode(by, number=self.version, sender=sender)
-    self.noise = noise(by, self.up.decode(message, like=by))
+    to = {'number': self.version, 'sender': sender}
+    message, decoded = self.up.encode_decoded(by, **to)
+    self.noise = noise(by, decoded)
     return message
 
 

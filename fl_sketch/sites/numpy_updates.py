@@ -83,24 +83,36 @@ class Updates:
     ValueError: a float is not finite, or an array has neither floats nor whole
     numbers.
     """
+    return self._encoded(arrays, number, sender, decodes=self._feedback)[0]
+
+  def encode_decoded(
+    self, arrays: Arrays, *, number: int, sender: int
+  ) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Encode as `encode` does; return also what a receiver decodes."""
+    message, x = self._encoded(arrays, number, sender, decodes=True)
+    return message, {**arrays, **_split(x, arrays)}
+
+  def _encoded(self, arrays, number, sender, decodes):
     x, others = _vector(arrays), _others(arrays).values()
     if not _are_finite(x, *others):
       raise ValueError('The update is not finite.')
     if self.memory is not None:
       x += self.memory
       self.memory = None  # before others are made
-    leaves = []
+    leaves, decoded = [], x
     if x.size:
       stages = self._stages(x.size, number, sender)
       leaves += _encode(stages, x)
+      if decodes:
+        decoded = _decode(stages, leaves)
       if self._feedback:
-        x -= _decode(stages, leaves)
+        x -= decoded
         self.memory = x
     leaves += others
     text = self._description(arrays)
     body = b''.join([text, *map(_little, leaves)])
     values = self._seed, number, sender, len(text)
-    return sealed.seal(MAGIC, HEADER, *values, body=body)
+    return sealed.seal(MAGIC, HEADER, *values, body=body), decoded
 
   def decode(self, message: bytes, like: Arrays) -> dict[str, np.ndarray]:
     """Decode an update of arrays of these names and shapes.

@@ -69,9 +69,11 @@ class ModelCompressor(_Filter):
     with extras.needed('nvflare'):
       dxo = importlib.import_module('nvflare.apis.dxo')
       constant = importlib.import_module('nvflare.apis.fl_constant')
+      event = importlib.import_module('nvflare.apis.event_type')
     kinds = [dxo.DataKind.WEIGHTS, dxo.DataKind.WEIGHT_DIFF]
     super().__init__(supported_data_kinds=kinds, data_kinds_to_filter=kinds)
     self._dxo, self._constant = dxo, constant
+    self._end_run = event.EventType.END_RUN
     self.compressor, self.down, self.seed = compressor, down, seed
     self.report = report
     self._made(Publisher)  # raises what is wrong
@@ -108,7 +110,7 @@ class ModelCompressor(_Filter):
   def handle_event(self, event_type: str, fl_ctx: Any):
     """Tell of the last round when the job ends, as of `FLComponent`."""
     end = fl_ctx.get_prop(_END)
-    if event_type == '_end_run' and isinstance(end, _Server):
+    if event_type == self._end_run and isinstance(end, _Server):
       end.traffic.close()
 
   def _made(self, end):
