@@ -1,0 +1,65 @@
+"""Run the Flower job: flower_job.py FOLDER ROUNDS SAMPLES [COMPRESSOR].
+
+Starts a SuperLink, two SuperNodes and the app, which reads the compressor from
+JOB_COMPRESSOR. Prints the bytes between nodes and link, both ways, which a
+proxy between them counts.
+"""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from fl_sketch.sites import flower
+
+LINK, COUNTED = ('127.0.0.1', 8000), ('127.0.0.1', 8001)
+CONFIG = '[superlink.here]\naddress = "127.0.0.1:8000"\ninsecure = true\n'
+
+
+def relay(source, target, sizes):
+  """Copy what arrives, and list its sizes, until the source has ended."""
+  while data := source.recv(2**16):
+    sizes.append(len(data))
+    target.sendall(data)
+  target.shutdown(socket.SHUT_WR)
+
+
+def proxy(sizes):
+  """Connect whoever comes with the SuperLink."""
+  with socket.create_server(COUNTED) as listener:
+    while True:
+      node, _ = listener.accept()
+      link = socket.create_connection(LINK)
+      for pair in (node, link), (link, node):
+        threading.Thread(target=relay, args=(*pair, sizes), daemon=True).start()
+
+
+def main(folder, rounds, samples, *_):
+  """Run until the app ends."""
+  home, sizes = pathlib.Path(folder, 'flower'), []
+  home.mkdir(exist_ok=True)
+  (home / 'config.toml').write_text(CONFIG)
+  os.environ |= flower.ENVIRONMENT | {'FLWR_HOME': str(home)}
+  threading.Thread(target=proxy, args=(sizes,), daemon=True).start()
+  options = '--insecure', '--disable-runtime-dependency-installation'
+  commands = [['flower-superlink', *options]]
+  for number in range(2):
+    node = ['flower-supernode', '--insecure', '--superlink', '127.0.0.1:8001']
+    at = f'--port=801{number}', f'--node-config=partition={number}'
+    commands.append([*node, *at])
+  started = [subprocess.Popen(x, stdout=sys.stderr) for x in commands]
+  try:
+    time.sleep(10)  # until the link listens
+    values = f'rounds={rounds} samples={samples} folder="{folder}"'
+    app = pathlib.Path(__file__).with_name('flower_app')
+    flower.start(app, 'here', '--run-config', values)
+  finally:
+    for process in started:
+      process.terminate()
+  print(sum(sizes))
+
+
+main(*sys.argv[1:])

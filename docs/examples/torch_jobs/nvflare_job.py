@@ -1,0 +1,24 @@
+"""Run the NVFlare job: nvflare_job.py FOLDER ROUNDS SAMPLES [COMPRESSOR].
+
+Prints the bytes that this machine's loopback has sent.
+"""
+
+import pathlib
+import sys
+
+import cifar
+from fl_sketch.sites.nvflare_updates import compress
+from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
+from nvflare.recipe import SimEnv
+
+folder, rounds, samples, *compressor = sys.argv[1:]
+recipe = FedAvgRecipe(
+  name='job', model=cifar.Net(), min_clients=2, num_rounds=int(rounds),
+  train_script=str(pathlib.Path(__file__).with_name('nvflare_client.py')),
+  train_args=f'--samples={samples}',
+)  # fmt: skip
+if compressor:
+  compress(recipe, *compressor, report=f'{folder}/bytes.jsonl')
+recipe.execute(SimEnv(num_clients=2, workspace_root=folder))
+counters = pathlib.Path('/proc/net/dev').read_text().partition('lo:')[2]
+print(counters.split()[0])
