@@ -193,18 +193,21 @@ def deploy(
   return app
 
 
-def start(folder: str | os.PathLike, superlink: str) -> None:
+def start(
+  folder: str | os.PathLike, superlink: str, *options: str
+) -> None:
   """Run the app of a folder on a SuperLink and show its log, until it ends.
 
   The run does not end with this process; started again it resumes. `superlink`
-  is the name of a connection in the config.toml of FLWR_HOME. ConnectionError:
-  it is not known, not reached, or the run failed.
+  is the name of a connection in the config.toml of FLWR_HOME, and options are
+  further arguments of `flwr run`. ConnectionError: it is not known, not reached,
+  or the run failed.
   """
   from fl_sketch.utils import extras  # not in a process for one message
 
   with extras.needed('flower'):
     importlib.import_module('flwr')
-  run = _flwr_json('run', os.fspath(folder), superlink)['run-id']
+  run = _flwr_json('run', os.fspath(folder), superlink, *options)['run-id']
   _flwr('log', run, superlink)
   (ended,) = _flwr_json('list', superlink, '--run-id', run)['runs']
   if ended['status'] != 'finished:completed':
