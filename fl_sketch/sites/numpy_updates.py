@@ -99,7 +99,7 @@ class Updates:
     if self.memory is not None:
       x += self.memory
       self.memory = None  # before others are made
-    leaves, decoded = [], x
+    leaves, decoded = [], None
     if x.size:
       stages = self._stages(x.size, number, sender)
       leaves += _encode(stages, x)
@@ -111,6 +111,7 @@ class Updates:
     leaves += others
     text = self._description(arrays)
     body = b''.join([text, *map(_little, leaves)])
+    del x, leaves  # of a large model
     values = self._seed, number, sender, len(text)
     return sealed.seal(MAGIC, HEADER, *values, body=body), decoded
 
@@ -288,8 +289,8 @@ def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
   return found
 
 
-def _little(x: np.ndarray) -> bytes:
-  return np.asarray(x, x.dtype.newbyteorder('<')).tobytes()
+def _little(x: np.ndarray) -> memoryview:
+  return np.asarray(x, x.dtype.newbyteorder('<')).reshape(-1).view('u1').data
 
 
 def _read(body: memoryview, layout: codecs.Layout) -> list[np.ndarray]:
