@@ -77,17 +77,12 @@ def _row(options, engine, seed, number, compressor):
     'PYTHONPATH': f'{HERE}:{os.environ.get("PYTHONPATH", "")}',
   }  # fmt: skip
   script = HERE / f'{engine}_job.py'
-  args = (
-    folder,
-    options.rounds,
-    options.samples,
-    *([compressor] if compressor else []),
-  )
-  command = [*_PREFIX[engine], sys.executable, str(script)]
+  command = [*_PREFIX[engine], sys.executable, script]
+  command += folder, options.rounds, options.samples
   start = time.monotonic()
   with (folder / 'log.txt').open('w') as log:
     done = subprocess.run(
-      [*command, *map(str, args)], env=os.environ | given,
+      [*map(str, command)], env=os.environ | given,
       stdout=subprocess.PIPE, stderr=log, text=True, check=True,
     )  # fmt: skip
   (model,) = folder.glob('**/*model.pt')
@@ -109,23 +104,20 @@ def _accuracy(path):
 
 def _show(rows):
   """Print a table: bytes, accuracy, and what compression loses, by seed."""
-  print(
-    '| engine | compressor | MB in all | times fewer | accuracy, % | lost |'
-  )
+  print('| engine | compressor | MB | times fewer | accuracy, % | lost |')
   print('| --- | --- | ---: | ---: | ---: | ---: |')
   for (engine, compressor), found in rows.items():
-    bytes_, accuracy = (
-      np.array([row[name] for row in x])
-      for name in ('bytes', 'accuracy')
-      for x in (found,)
-    )
-    before = rows[engine, NONE]
-    fewer = np.mean([row['bytes'] for row in before]) / bytes_.mean()
-    lost = np.array([row['accuracy'] for row in before]) - accuracy
+    size, accuracy = _columns(found)
+    whole, before = _columns(rows[engine, NONE])
     print(
-      f'| {engine} | {compressor or "none"} | {bytes_.mean() / 1e6:.2f} '
-      f'| {fewer:.1f} | {_shown(accuracy)} | {_shown(lost)} |'
+      f'| {engine} | {compressor or "none"} | {size.mean() / 1e6:.2f} '
+      f'| {whole.mean() / size.mean():.1f} | {_shown(accuracy)} '
+      f'| {_shown(before - accuracy)} |'
     )
+
+
+def _columns(found):
+  return (np.array([row[x] for row in found]) for x in ('bytes', 'accuracy'))
 
 
 def _shown(values):

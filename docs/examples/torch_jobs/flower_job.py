@@ -1,8 +1,8 @@
-"""Run the Flower job: flower_job.py FOLDER ROUNDS SAMPLES [COMPRESSOR].
+"""Run the Flower job: flower_job.py FOLDER ROUNDS SAMPLES.
 
-Starts a SuperLink, two SuperNodes and the app, which reads the compressor from
-JOB_COMPRESSOR. Prints the bytes between nodes and link, both ways, which a
-proxy between them counts.
+Starts a SuperLink, two SuperNodes and the app, whose codec is JOB_COMPRESSOR,
+or none. Prints the bytes between nodes and link, both ways, which a proxy
+between them counts.
 """
 
 import os
@@ -37,7 +37,7 @@ def proxy(sizes):
         threading.Thread(target=relay, args=(*pair, sizes), daemon=True).start()
 
 
-def main(folder, rounds, samples, *_):
+def main(folder, rounds, samples):
   """Run until the app ends."""
   home, sizes = pathlib.Path(folder, 'flower'), []
   home.mkdir(exist_ok=True)

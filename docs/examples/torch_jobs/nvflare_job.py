@@ -1,8 +1,10 @@
-"""Run the NVFlare job: nvflare_job.py FOLDER ROUNDS SAMPLES [COMPRESSOR].
+"""Run the NVFlare job: nvflare_job.py FOLDER ROUNDS SAMPLES.
 
-Prints the bytes that this machine's loopback has sent.
+JOB_COMPRESSOR is the codec, or empty. Prints the bytes that the loopback has
+sent.
 """
 
+import os
 import pathlib
 import sys
 
@@ -11,14 +13,14 @@ from fl_sketch.sites.nvflare_updates import compress
 from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
 from nvflare.recipe import SimEnv
 
-folder, rounds, samples, *compressor = sys.argv[1:]
+folder, rounds, samples = sys.argv[1:]
 recipe = FedAvgRecipe(
   name='job', model=cifar.Net(), min_clients=2, num_rounds=int(rounds),
   train_script=str(pathlib.Path(__file__).with_name('nvflare_client.py')),
   train_args=f'--samples={samples}',
 )  # fmt: skip
-if compressor:
-  compress(recipe, *compressor, report=f'{folder}/bytes.jsonl')
+if compressor := os.environ['JOB_COMPRESSOR']:
+  compress(recipe, compressor, report=f'{folder}/bytes.jsonl')
 recipe.execute(SimEnv(num_clients=2, workspace_root=folder))
 counters = pathlib.Path('/proc/net/dev').read_text().partition('lo:')[2]
 print(counters.split()[0])
