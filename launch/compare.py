@@ -51,7 +51,9 @@ def main(argv):
     own.report, text=argv[1], name=_FLAGS.task, repetitions=_FLAGS.repetitions
   )
   name = own.page_of(_FLAGS.task, argv[1])
-  made = study.Study(name, f'{argv[1]} beside the stored methods', '', run, 30)
+  source = f'By the protocol of {own.BENCHMARKS[_FLAGS.task].study}'
+  title = f'{argv[1]} beside the stored methods'
+  made = study.Study(name, title, source, run, 30)
   command = f'fl-sketch compare {argv[1]!r} --task={_FLAGS.task}'
   result = results.run(made, ws, command)
   results.judge([result])
