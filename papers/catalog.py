@@ -19,7 +19,7 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
-from .compressors import federations, growth, precision, workers
+from .compressors import delayed, federations, growth, precision, workers
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -142,6 +142,8 @@ _PROJECT = _of(
    'decoder of tiny Shakespeare, four workers', workers.characters, 350),
   ('Growth', 'The gap to dense training over sizes, workers, steps and bits',
    'decoders of tiny Shakespeare', growth.growth, 200),
+  ('Delayed-Steps', 'Outer steps of two workers that are applied late',
+   'decoder of tiny Shakespeare', delayed.delayed, 40),
   ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',
    'a decoder of plays, by speaker', language.scratch, 180),
   ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',
