@@ -193,9 +193,7 @@ def deploy(
   return app
 
 
-def start(
-  folder: str | os.PathLike, superlink: str, *options: str
-) -> None:
+def start(folder: str | os.PathLike, superlink: str, *options: str) -> None:
   """Run the app of a folder on a SuperLink and show its log, until it ends.
 
   The run does not end with this process; started again it resumes. `superlink`

@@ -158,9 +158,10 @@ class Inbox:
     finite, norm = jax.device_get(about)
     if self.stage == 0:
       self._answered.add(client)
-      loss = reply['metrics']['train_loss']
-      accepted = reply['metrics']['accepted'] > 0
-      finite = finite and accepted and np.isfinite(loss)
+      accepted, loss = (reply['metrics'][k] for k in ('accepted', 'train_loss'))
+      # Whom a private run leaves out must not depend on what they hold.
+      sound = self._server.programs.private or np.isfinite(loss)
+      finite = finite and accepted > 0 and sound
       self._losses[client] = loss if finite else 0
     if not finite or (max_norm is not None and norm > max_norm):
       self._rejected.add(client)
