@@ -197,9 +197,9 @@ def start(folder: str | os.PathLike, superlink: str, *options: str) -> None:
   """Run the app of a folder on a SuperLink and show its log, until it ends.
 
   The run does not end with this process; started again it resumes. `superlink`
-  is the name of a connection in the config.toml of FLWR_HOME, and options are
-  further arguments of `flwr run`. ConnectionError: it is not known, not reached,
-  or the run failed.
+  is the name of a connection in the config.toml of FLWR_HOME; options are those
+  of `flwr run`. ConnectionError: it is not known, not reached, or the run
+  failed.
   """
   from fl_sketch.utils import extras  # not in a process for one message
 

@@ -139,8 +139,7 @@ class SiteRounds:
   def _warn_of(self, client: int, verdict: Verdict):
     """Name a client whose payload is not counted, if the run shows clients."""
     if verdict in _REJECTED and not self.hides_clients:
-      what = verdict.value.replace('_', ' ')
-      self._warn(f'The payload of client {client} is {what}: it is left out.')
+      self._warn(f'Client {client} is left out: {verdict.value}.')
 
   def _ask(self, asked: dict[str, wire.Request], timeout: float):
     """Yield (site, header, reply); damaged replies are dropped."""
