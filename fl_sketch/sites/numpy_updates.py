@@ -99,7 +99,7 @@ class Updates:
     if self.memory is not None:
       x += self.memory
       self.memory = None  # before others are made
-    leaves, decoded = [], None
+    leaves, decoded = [], np.zeros(0, np.float32)
     if x.size:
       stages = self._stages(x.size, number, sender)
       leaves += _encode(stages, x)
