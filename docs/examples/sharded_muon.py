@@ -32,7 +32,7 @@ def matrices():
 def measure(tx, spec):
   """Return the collectives of a step, and its CPU seconds on all devices."""
   mesh = jax.make_mesh(
-    (4,), ('fsdp',), axis_types=(jax.sharding.AxisType.Auto,)
+    (jax.device_count(),), ('fsdp',), axis_types=(jax.sharding.AxisType.Auto,)
   )
   of = lambda x: jax.sharding.NamedSharding(mesh, spec if x.ndim == 2 else P())
   put = lambda tree: jax.tree.map(lambda x: jax.device_put(x, of(x)), tree)

@@ -1,6 +1,7 @@
 """Examples and notebooks run as a user's own files do."""
 
 import base64
+import importlib
 import json
 import re
 import runpy
@@ -76,6 +77,18 @@ def test_safl_in_one_file_has_the_numbers_of_the_library():
     params, moments = alone['play_round'](key, index, params, moments, each)
     chex.assert_trees_all_close(state.params, params, rtol=1e-4, atol=1e-5)
   assert metrics['uplink_bytes'] == 4 * alone['SIZE']
+
+
+@pytest.mark.nightly
+def test_sharded_muon_counts_collectives(monkeypatch):
+  """Catches a table of zeros: optax that replicates, or other names in HLO."""
+  monkeypatch.syspath_prepend(EXAMPLES)
+  example = importlib.import_module('sharded_muon')
+  monkeypatch.setattr(example, 'WIDTH', 8)
+  monkeypatch.setattr(example, 'LAYERS', 1)
+  found = {name: example.measure(*row) for name, row in example.ROWS.items()}
+  sums = [gathers + reduces for gathers, reduces, _ in found.values()]
+  assert [x > 0 for x in sums] == [False, False, True, True]
 
 
 @pytest.mark.usefixtures('own_parts')
