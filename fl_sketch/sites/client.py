@@ -172,8 +172,9 @@ class Client:
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
     args = replica.state, self.batches(number), *self._who(weight)
-    work = self.programs.work(*args)  # perhaps on several devices
-    work = jax.device_put(work, jax.local_devices()[0])
+    # From several devices to one, to which nothing is committed.
+    work = jax.device_get(self.programs.work(*args))
+    work = jax.tree.map(jnp.asarray, work)
     self._answer = Answer(number, replica.digest, work)
     return self._answer
 
