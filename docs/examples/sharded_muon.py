@@ -1,7 +1,7 @@
 """What Muon costs where jit shards matrices: collectives, and CPU seconds.
 
-Prints a row for AdamW and Muon on 12.6 million numbers over four devices of the
-CPU: a line of a table for docs/guides/slow_link.md.
+Prints a row for AdamW and rows for Muon, on 12.6 million numbers over four
+devices of the CPU: the figures of docs/guides/slow_link.md.
 """
 
 import re
@@ -38,10 +38,7 @@ def measure(tx, spec):
   put = lambda tree: jax.tree.map(lambda x: jax.device_put(x, of(x)), tree)
   params = put(matrices())
   state = put(tx.init(params))
-  step = jax.jit(lambda g, s, p: tx.update(g, s, p)).lower(
-    params, state, params
-  )
-  program = step.compile()
+  program = jax.jit(tx.update).lower(params, state, params).compile()
   text = program.as_text()
   kinds = 'all-gather', 'all-reduce'
   counts = [len(re.findall(rf' {kind}\(', text)) for kind in kinds]

@@ -172,9 +172,9 @@ class Client:
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
     args = replica.state, self.batches(number), *self._who(weight)
-    # From several devices to one, to which nothing is committed.
-    work = jax.device_get(self.programs.work(*args))
-    work = jax.tree.map(jnp.asarray, work)
+    work = self.programs.work(*args)
+    if jax.local_device_count() > 1:  # to one, to which nothing is committed
+      work = jax.tree.map(jnp.asarray, jax.device_get(work))
     self._answer = Answer(number, replica.digest, work)
     return self._answer
 

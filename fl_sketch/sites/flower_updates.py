@@ -87,7 +87,7 @@ class CompressedGrid:
     return made
 
   def _compress(self, message):
-    """Put what a client lacks of the model in the place of the model."""
+    """Replace the model of a message by the messages that its client lacks."""
     content, publisher = message.content, self._publisher
     node = message.metadata.dst_node_id
     parts = publisher.messages(self._known.get(node, -1))

@@ -45,7 +45,7 @@ class _Stage(NamedTuple):
 
 
 class Opened(NamedTuple):
-  """A message whose checksum is right."""
+  """The fields and the body of a message whose checksum is right."""
 
   seed: int
   number: int  # of a round, or a version
@@ -88,7 +88,7 @@ class Updates:
   def encode_decoded(
     self, arrays: Arrays, *, number: int, sender: int
   ) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Encode as `encode` does; return also what a receiver decodes."""
+    """Encode an update; return also the arrays that a receiver decodes."""
     message, x = self._encoded(arrays, number, sender, decodes=True)
     return message, {**arrays, **_split(x, arrays)}
 
@@ -124,7 +124,7 @@ class Updates:
     return self.decode_opened(opened(message), like)
 
   def decode_opened(self, message: Opened, like: Arrays) -> dict[str, Any]:
-    """Decode an update as `decode` does, of a message that is opened."""
+    """Decode the arrays of a message that `opened` has parsed, as `decode`."""
     shapes = lambda arrays: {k: x.shape for k, x in arrays.items()}
     own, theirs = (
       (self._text, self._seed, shapes(like)),
@@ -171,7 +171,7 @@ class Updates:
 
 
 def opened(message: bytes) -> Opened:
-  """Check and open a message; PayloadError if it is damaged."""
+  """Verify the checksum of a message, and parse it; else PayloadError."""
   (*values, end), body = sealed.unseal(message, MAGIC, HEADER)
   try:
     compressor, kinds = json.loads(bytes(body[:end]))

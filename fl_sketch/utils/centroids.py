@@ -1,4 +1,4 @@
-"""Centroids of the normal law, for quantisers in JAX and in NumPy."""
+"""Centroids of Lloyd and Max for N(0, 1), for codecs in JAX and in NumPy."""
 
 import functools
 import itertools
