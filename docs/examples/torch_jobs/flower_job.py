@@ -37,6 +37,15 @@ def proxy(sizes):
         threading.Thread(target=relay, args=(*pair, sizes), daemon=True).start()
 
 
+def wait_for(address):
+  """Wait until somebody listens."""
+  while True:
+    try:
+      return socket.create_connection(address).close()
+    except ConnectionRefusedError:
+      time.sleep(0.5)
+
+
 def main(folder, rounds, samples):
   """Run until the app ends."""
   home, sizes = pathlib.Path(folder, 'flower'), []
@@ -44,15 +53,15 @@ def main(folder, rounds, samples):
   (home / 'config.toml').write_text(CONFIG)
   os.environ |= flower.ENVIRONMENT | {'FLWR_HOME': str(home)}
   threading.Thread(target=proxy, args=(sizes,), daemon=True).start()
+  start = lambda *command: subprocess.Popen(command, stdout=sys.stderr)
   options = '--insecure', '--disable-runtime-dependency-installation'
-  commands = [['flower-superlink', *options]]
-  for number in range(2):
-    node = ['flower-supernode', '--insecure', '--superlink', '127.0.0.1:8001']
-    at = f'--port=801{number}', f'--node-config=partition={number}'
-    commands.append([*node, *at])
-  started = [subprocess.Popen(x, stdout=sys.stderr) for x in commands]
+  started = [start('flower-superlink', *options)]
   try:
-    time.sleep(10)  # until the link listens
+    wait_for(LINK)
+    node = 'flower-supernode', '--insecure', '--superlink', '127.0.0.1:8001'
+    for number in range(2):
+      at = f'--port=801{number}', f'--node-config=partition={number}'
+      started.append(start(*node, *at))
     values = f'rounds={rounds} samples={samples} folder="{folder}"'
     app = pathlib.Path(__file__).with_name('flower_app')
     flower.start(app, 'here', '--run-config', values)
