@@ -134,9 +134,9 @@ _CHEN = _of(
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
-  ('Federated-Clothes', 'Methods that keep nothing on clients, by bytes',
+  ('Federated-Clothes', 'Methods without residuals on clients, by bytes',
    'Fashion-MNIST, 500 clients', federations.clothes, 200),
-  ('Federated-Digits', 'Methods that keep nothing on clients, by bytes',
+  ('Federated-Digits', 'Methods without residuals on clients, by bytes',
    'MNIST, 100 clients', federations.digits, 250),
   ('Workers-Characters', 'Methods of few workers, by bytes',
    'decoder of tiny Shakespeare, four workers', workers.characters, 350),

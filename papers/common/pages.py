@@ -165,7 +165,8 @@ def origin(result: results.Result) -> str:
   ]
   named = f'papers/registered/{result["name"]}.toml'
   registered = (
-    f'Methods, seeds, claims and bounds were committed before, in {named}.'
+    'Methods, seeds, claims and bounds were committed before that commit, in '
+    f'{named}.'
     if result.get('registered')
     else 'Its claims were not registered before it ran.'
     * bool(result['claims'])

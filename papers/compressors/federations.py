@@ -1,4 +1,4 @@
-"""Federations: methods that keep nothing on clients, and their claims."""
+"""Federations: methods without residuals on clients, and their claims."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -142,16 +142,17 @@ ON_DIGITS = {
     'SAFL, count_sketch',
   )
 }  # fmt: skip
-# Rows of README's table, each with a claim on its error.
+# Rows with a claim on their error.
 _SHOWN: Sequence[Row] = (
   (TABLES, 0.1), (TABLES, 0.01), (ONE_BIT, 0.01), (ONE_BIT, 0.001),
   (BOTH_WAYS, 0.01), (SUBSPACE, 0.01), (SUBSPACE, 0.001), (EDEN, 0.01),
   (EDEN, 0.001), (FEWER, 0.1),
 )  # fmt: skip
 _NOTE = (
-  'No method keeps state on clients. A client that was away receives what it '
-  'missed, or the whole model where that is fewer bytes; clients of SAFL step '
-  'like the server, and need its moments, too. A server that sent its '
+  'No method keeps residuals or momentum on clients. A client keeps the model '
+  'of its last round and receives what it missed since, or the whole model '
+  'where that is fewer bytes; clients of SAFL step like the server, and keep '
+  'its moments, too. A server that sent its '
   'parameters alone would have the errors of SAFL at the bytes down of a dense '
   'method. Fewer rounds are of as many samples in all.'
 )
