@@ -19,7 +19,14 @@ from .chen.studies import (
 )
 from .common import results, study
 from .common.workspace import Workspace
-from .compressors import delayed, federations, growth, precision, workers
+from .compressors import (
+  delayed,
+  downlink,
+  federations,
+  growth,
+  precision,
+  workers,
+)
 from .das.studies import images, quadratics, remark, table
 from .haddadpour.studies import (
   figures as haddadpour,
@@ -138,6 +145,8 @@ _PROJECT = _of(
    'Fashion-MNIST, 500 clients', federations.clothes, 200),
   ('Federated-Digits', 'Methods without residuals on clients, by bytes',
    'MNIST, 100 clients', federations.digits, 250),
+  ('Federated-Downlink', 'A rival of one-bit tables with a compressed way back',
+   'Fashion-MNIST and MNIST', downlink.downlink, 60),
   ('Workers-Characters', 'Methods of few workers, by bytes',
    'decoder of tiny Shakespeare, four workers', workers.characters, 350),
   ('Growth', 'The gap to dense training over sizes, workers, steps and bits',

@@ -54,7 +54,7 @@ def _mean(codec: Callable[[Task, float], Fields]):
   }  # fmt: skip
 
 
-def _eden(task, share):
+def eden(task: Task, share: float) -> Fields:
   """One bit of as many rotated numbers as fit; three bits where all do."""
   scale = _BITS / rotation.BLOCK  # of each block, in bits a number
   size = int((share * task.dimension * _BITS - _BITS) / (1 + scale))
@@ -120,7 +120,7 @@ METHODS: dict[str, Method] = {
   SUBSPACE: Method(_subspace, _SKETCH, _FEW),
   'FedSKETCH, HEAPRIX': Method(_heaprix, _SKETCH, rates='plain'),
   'FetchSGD': Method(_fetchsgd, _SKETCH, rates='plain'),
-  EDEN: Method(_mean(_eden), 'quantised'),
+  EDEN: Method(_mean(eden), 'quantised'),
   'QSGD, one level': Method(
     _mean(lambda *_: {'kind': 'qsgd', 'levels': 1}), 'quantised', (0.0625,)
   ),

@@ -62,7 +62,7 @@ def report(
   r, found = registered(ws, name), {}
   for row in rows(ws, methods):
     found[row] = play(ws, task, r, methods[row[0]], *row)
-  _keep_first(ws)
+  keep_first(ws)
   compared = Compared(task, found, methods)
   mark = f'The mark is {task.mark:g} ({task.source}).'
   return study.Report(
@@ -74,7 +74,7 @@ def report(
   )
 
 
-def _keep_first(ws: Workspace):
+def keep_first(ws: Workspace):
   """Drop the configs of costs, and of repetitions but the first.
 
   They differ from those of the first in seeds and rates, which a result has.
