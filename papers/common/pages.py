@@ -164,8 +164,9 @@ def origin(result: results.Result) -> str:
     result.get('commit') and f'commit {result["commit"][:12]}',
   ]
   named = f'papers/registered/{result["name"]}.toml'
+  before = 'its first run' if result.get('began') else 'that commit'
   registered = (
-    'Methods, seeds, claims and bounds were committed before that commit, in '
+    f'Methods, seeds, claims and bounds were committed before {before}, in '
     f'{named}.'
     if result.get('registered')
     else 'Its claims were not registered before it ran.'

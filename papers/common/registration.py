@@ -62,7 +62,8 @@ def check(result: Mapping[str, Any]) -> None:
   """Refuse a result that is not of its registration, or older than it.
 
   RegistrationError if the registration differs from that of the runs, or was
-  committed after the commit that ran; without git, its age is not checked.
+  committed after the commit at which its runs began; without git, its age is
+  not checked.
   """
   name, was = result['name'], result.get('registered', {})
   if was != read(name):
@@ -70,7 +71,9 @@ def check(result: Mapping[str, Any]) -> None:
       f'The result of {name} is of another registration than '
       f'papers/registered/{name}.toml; run the study again.'
     )
-  ran = (result['commit'] or '').removesuffix('-dirty')
+  # Older results have only the commit that made their page.
+  ran = result.get('began') or result['commit'] or ''
+  ran = ran.removesuffix('-dirty')
   last = git('log', '-1', '--format=%H', '--', str(FOLDER / f'{name}.toml'))
   if was and last and git('merge-base', last, ran) != last:
     raise RegistrationError(

@@ -38,6 +38,11 @@ def run(
   """
   ws.configs.clear()
   ws.seconds.clear()
+  commit = registration.git(*_COMMIT)
+  began = ws.folder / f'{study.name}.began'  # when some of it was run first
+  if commit and not began.exists():
+    ws.folder.mkdir(parents=True, exist_ok=True)
+    files.write(began, commit)
   report = study.run(ws)
   registered = registration.read(study.name)
   title, notes, claims = study.title, report.notes, report.claims
@@ -61,7 +66,8 @@ def run(
     'notes': list(notes), 'seeds': report.seeds,
     'configs': _anywhere(ws, registered), 'registered': registered,
     'seconds': dict(ws.seconds),
-    'commit': registration.git(*_COMMIT) or None,
+    'began': began.read_text() if began.exists() else None,
+    'commit': commit or None,
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()  # fmt: skip
   result = files.finite(result)

@@ -51,8 +51,9 @@ def test_a_registration_is_older_than_its_runs(git):
   own, after = git.commit(), git.commit()
   for commit in (own, after, f'{after}-dirty'):
     registration.check(result(commit))
-  with pytest.raises(registration.RegistrationError, match='younger'):
-    registration.check(result(before))
+  for found in result(before), result(after) | {'began': before}:
+    with pytest.raises(registration.RegistrationError, match='younger'):
+      registration.check(found)
 
 
 def test_a_result_is_of_its_registration(git):
