@@ -22,6 +22,7 @@ class Round(NamedTuple):
 
   number: int
   messages: Sequence[bytes]  # with the payloads; with a state, one
+  has_own: bool = False  # whether the payload that was sent last is in it
   is_state: bool = False
 
 
@@ -144,7 +145,7 @@ class Mailbox:
       # which comes again whole.
       is_whole = all(len(x) > len(mark) for x in messages)
       if number == max(self._needed, 0) and is_whole:
-        self._rounds.put(Round(number, messages))
+        self._rounds.put(Round(number, messages, own in messages))
         self._needed = number + 1
     elif kind == hub.STATE:
       number = wire.decode_reply(frames[0]).round

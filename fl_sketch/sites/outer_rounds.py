@@ -78,9 +78,16 @@ class OuterRounds:
       count = new
     return self.step(shared, total, count, number), counted
 
-  def payloads(self, messages: Iterable[bytes]) -> dict[int, Payload]:
-    """Decode the messages of a round to a dict of payloads by site."""
-    replies = map(wire.decode_reply, messages)
+  def payloads(
+    self, number: int, messages: Iterable[bytes]
+  ) -> dict[int, Payload]:
+    """Decode the messages of a round to a dict of payloads by site.
+
+    PayloadError: a message is damaged, or of another round.
+    """
+    replies = [*map(wire.decode_reply, messages)]
+    if others := {r.round for r in replies} - {number}:
+      raise wire.PayloadError(f'Round {number} has payloads of {others=}.')
     return {r.client: wire.read_payload(r, self.like) for r in replies}
 
   def _keys(self, number, site):
@@ -131,6 +138,6 @@ def replay(
   rounds = OuterRounds(params, compressor, outer, seed)
   shared, log = rounds.start(params), hub.Log(folder / hub.LOG)
   for number in range(len(log) if until is None else until):
-    payloads = rounds.payloads(log[number])
+    payloads = rounds.payloads(number, log[number])
     shared, _ = rounds.apply(shared, number, payloads)
   return shared

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from fl_sketch.sites import hosted, hub, outer_rounds
+from fl_sketch.sites import hosted, hub, mailbox, outer_rounds, wire
 import harness
 import jax
 import jax.numpy as jnp
@@ -205,6 +205,77 @@ def test_a_payload_of_an_earlier_start_is_that_of_its_site(tmp_path):
       got = [*pool.map(run, range(2))]
   again = outer_rounds.replay(tmp_path, outer_steps.PARAMS, 'dense')
   assert all(bits(shared) == bits(again) for _, shared in got)
+
+
+@contextlib.contextmanager
+def alone(compressor=SIGN, **options):
+  """A site that has not joined, and a round with a payload of its number."""
+  with site_of('tcp://127.0.0.1:1', 0, compressor, **options) as site:
+    anchor = site.shared.params
+    site.memory = ones = jax.tree.map(jnp.ones_like, site.memory)
+    place = local_step(anchor, 0)
+    payload, _ = site.rounds.encode(0, 0, anchor, place, ones)
+    yield site, place, round_of(payload)
+
+
+def round_of(payload):
+  message = wire.encode_reply(
+    payload, run=bytes(16), round_index=0, client_id=0
+  )
+  return mailbox.Round(0, [message])
+
+
+def test_a_site_that_catches_up_begins_at_the_anchor():
+  """Catches memory and movement that a payload before a restart had."""
+  with alone(blend=0.5) as (site, place, closed):
+    place = site._land(place, closed)
+    assert not any(np.any(x) for x in jax.tree.leaves(site.memory))
+    np.testing.assert_array_equal(flat(place), flat(site.shared.params))
+
+
+def test_a_payload_that_waits_is_not_the_one_of_an_earlier_start():
+  """Catches a new payload whose memory counts though the old one was in."""
+  with alone() as (site, place, closed):
+    before, moved = flat(site.shared.params), flat(place)
+    site._pending = site.memory
+    place = site._land(place, closed)
+    assert not any(np.any(x) for x in jax.tree.leaves(site.memory))
+    away = flat(place) - flat(site.shared.params)
+    np.testing.assert_allclose(away, moved - before, atol=1e-6)
+  with alone() as (site, place, closed):
+    site._pending = pending = jax.tree.map(lambda x: 2 * x, site.memory)
+    site._land(place, closed._replace(has_own=True))
+    assert site.memory is pending
+
+
+def test_only_its_own_payload_that_is_not_finite_ends_a_site():
+  """Catches a site that can never start again after it has diverged."""
+  with alone() as (site, place, closed):
+    nan = jax.tree.map(lambda x: x * np.nan, place)
+    payload, _ = site.rounds.encode(0, 0, nan, nan, site.memory)
+    closed = round_of(payload)
+    site._land(place, closed)
+    assert site.round == 1
+    site.round = 0
+    with pytest.raises(ValueError, match='not finite'):
+      site._land(place, closed._replace(has_own=True))
+
+
+def test_a_site_knows_its_own_payload_by_its_bytes():
+  """Catches a payload of an earlier start that is taken for the last one."""
+  with alone() as (site, _, _):
+    mail, own, other = site._mail, b'of this start', b'of an earlier one'
+    mail._payload = 0, own
+    for number, message in enumerate((own, hub.mark(own), other)):
+      mail._hear(hub.ROUND, hub.NUMBER.pack(number), message)
+    assert [mail.take(0).has_own for _ in range(3)] == [True, True, False]
+
+
+def test_payloads_of_another_round_are_no_round():
+  """Catches payloads that are decoded with the keys of another round."""
+  with alone() as (site, _, closed):
+    with pytest.raises(wire.PayloadError, match='Round 1'):
+      site.rounds.payloads(1, closed.messages)
 
 
 def test_what_is_not_finite_stays_with_its_site(tmp_path):
