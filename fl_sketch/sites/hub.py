@@ -9,6 +9,7 @@ replays the log. Messages travel by ZeroMQ.
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 import struct
 import threading
@@ -48,16 +49,16 @@ class Log:
   """The payloads of all closed rounds, in a file that only grows.
 
   A round is a list of MessagePack with its payloads, by the numbers of the
-  sites. What a killed hub has half written is cut off.
+  sites. What a killed hub has half written is no round, and `append` cuts it
+  off: who only reads may do so while a hub writes.
   """
 
   def __init__(self, path: pathlib.Path):
     self._path = path
-    path.touch()
-    with path.open('r+b') as file:
+    with path.open('rb') as file:
       rounds = _unpacker(file)
       self._starts = [0, *(rounds.tell() for _ in rounds)]
-      file.truncate(self._starts.pop())
+      self._end = self._starts.pop()
 
   def __len__(self) -> int:
     return len(self._starts)
@@ -70,10 +71,14 @@ class Log:
       return _unpacker(file).unpack()
 
   def append(self, messages: Sequence[bytes]):
-    """Add a round."""
+    """Add a round; it is on the disk when this returns."""
     with files.save_errors(self._path), self._path.open('ab') as file:
-      self._starts.append(file.tell())
+      file.truncate(self._end)
       msgpack.pack([*messages], file)
+      file.flush()
+      os.fsync(file.fileno())
+      self._starts.append(self._end)
+      self._end = file.tell()
 
 
 def _unpacker(file) -> msgpack.Unpacker:
@@ -86,9 +91,10 @@ class Hub:
   A round ends when it has a payload of each site that took part in the round
   before and was heard of within `silence` seconds; at the latest `deadline`
   seconds after its first payload. The first round waits for `sites` payloads.
-  Who comes later, or again, gets what it missed, and takes part from the first
-  payload that arrives in time. The log in `folder` outlives the hub. A message
-  must travel in less than `silence` seconds. With `keys`, a folder of
+  Who comes later, or again, gets what it missed, and takes part from its first
+  payload on: if that comes late, the next round waits for the site. The log in
+  `folder` outlives the hub; sites that have rounds which it lacks are refused.
+  A message must travel in less than `silence` seconds. With `keys`, a folder of
   certificates of ZeroMQ, messages are encrypted: hub.key_secret is the hub's,
   and sites/*.key are of whom it answers.
 
@@ -106,6 +112,7 @@ class Hub:
     self._folder, self._sites = folder, sites
     self._silence, self._deadline = silence, deadline
     self._snapshot_every = snapshot_every
+    (folder / LOG).touch()
     self.log = Log(folder / LOG)
     run = folder / RUN
     self._run = run.read_bytes() if run.exists() else None
@@ -115,6 +122,7 @@ class Hub:
     self._took_part = {b'%d' % wire.decode_reply(x).client for x in last}
     now = time.monotonic()  # who took part before a restart may be there
     self._members = {site: _Member(now) for site in self._took_part}
+    self._turn = now  # when the last turn of the loop ended
     self._stopped = threading.Event()
     self._listen(address, keys)
 
@@ -150,6 +158,7 @@ class Hub:
       while not self._stopped.is_set():
         if self._socket.poll(20):
           self._hear(*self._socket.recv_multipart())
+        self._excuse_silence()
         if self._is_due():
           self._close_round()
     finally:
@@ -182,6 +191,8 @@ class Hub:
         if not self._payloads:
           self._first_at = time.monotonic()
         self._payloads[site] = message
+      elif reply.round == len(self.log) - 1:
+        self._took_part.add(site)  # it came late: the open round waits for it
 
   def _meet(self, site, is_again, run, numbers):
     """Answer a site that says that it is there, and send what it lacks."""
@@ -193,6 +204,11 @@ class Hub:
       text = 'The hub has another run: parameters or options differ.'
       self._send(site, REFUSED, text.encode())
       return
+    if needed > len(self.log):  # another folder, or lost with its disk
+      self._send(site, REFUSED, b'The hub lacks rounds that this site has.')
+      return
+    if posted < 0:  # a new start: the others do not wait for its first payload
+      self._took_part.discard(site)
     now = time.monotonic()
     member = self._members.setdefault(site, _Member(now))
     member.heard = now
@@ -217,6 +233,15 @@ class Hub:
   def _send_round(self, site, member, number, messages):
     self._send(site, ROUND, NUMBER.pack(number), *messages)
     member.sent = number
+
+  def _excuse_silence(self):
+    """Leave out the seconds in which the hub stood still, and heard nobody."""
+    now = time.monotonic()
+    gap, self._turn = now - self._turn, now
+    if gap > 1:
+      self._first_at += gap
+      for member in self._members.values():
+        member.heard = min(member.heard + gap, now)
 
   def _is_due(self) -> bool:
     if not self._payloads:
