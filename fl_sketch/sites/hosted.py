@@ -8,6 +8,7 @@ travels, and takes the outer step when the hub says whose payloads are in. No
 
 import functools
 import pathlib
+import re
 import time
 import zlib
 
@@ -80,10 +81,13 @@ class Site:
     # Of a payload whose round is open: the memory of the site, if it is in.
     self._pending: Tree | None = None
     self._folder, self._save_every = folder, save_every
+    step = jax.make_jaxpr(self.rounds.outer.update)
+    options = compressor, self.rounds.like, jax.tree.structure(self.shared)
+    options = *options, step(params, self.shared.outer, params)
     self._run = sealed.fingerprint({
       'params': zlib.crc32(wire.to_bytes(params)), 'seed': seed,
-      'compressor': repr(compressor),
-      'state': str(jax.tree.structure(self.shared)),
+      # Functions have an address, which differs by process.
+      'options': re.sub(' at 0x[0-9a-f]+', '', str(options)),
     })  # fmt: skip
     self._mail = mailbox.Mailbox(
       address, number, self._run, silence, patience, keys
@@ -101,7 +105,8 @@ class Site:
     """Compile, join and catch up; return (place, kept), both as last saved.
 
     `kept` is what the loop keeps beside its parameters, such as the state of
-    its optimizer; without a saved state it comes back as it is.
+    its optimizer; without a saved state it comes back as it is. The place is a
+    copy, which a step may take with donate_argnums.
     """
     place, needed = self.shared.params, -1
     payload, _ = self.rounds.encode(0, self.number, place, place, self.memory)
@@ -115,7 +120,7 @@ class Site:
     while self._mail.open_round is None or self.round < self._mail.open_round:
       if (found := self._mail.take(0.1)) is not None:
         place = self._land(place, found)
-    return place, kept
+    return jax.tree.map(jnp.copy, place), kept
 
   def exchange(self, place: Params, kept: Tree = None) -> Params:
     """Count a step of the loop, which is at `place`; return where it goes on.
@@ -193,8 +198,11 @@ class Site:
 
 
 def _read(message, like):
+  """Return the arrays of a message, on the devices of those of `like`."""
   found = wire.read_payload(wire.decode_reply(message), like)
-  return jax.tree.map(jnp.asarray, found)
+  # An array that jit may move stays one, so that it fits those on a mesh.
+  where = lambda x: x.sharding if getattr(x, 'committed', False) else None
+  return jax.tree.map(lambda x, old: jax.device_put(x, where(old)), found, like)
 
 
 def _follow(blend, place, before, after, counts):

@@ -14,6 +14,7 @@ import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tests.distributed import test_meshes as outer_steps
@@ -299,6 +300,48 @@ def test_a_site_of_another_run_is_refused(tmp_path):
     play(made.address, 2, 2, folder=tmp_path / '2', save_every=1)
     with pytest.raises(ValueError, match='another folder'):
       play(made.address, 2, 2, folder=tmp_path / '2', seed=1)
+
+
+def test_a_run_has_one_outer_optimizer():
+  """Catches sites with other rates in a run, and processes that differ."""
+
+  def made(rate):
+    identity = jax.custom_jvp(lambda x: x)  # has an address in the program
+    identity.defjvp(lambda x, tangents: (x[0], tangents[0]))
+    clip = optax.stateless(lambda x, _: jax.tree.map(identity, x))
+    tx = optax.chain(clip, optax.sgd(rate))
+    with site_of('tcp://127.0.0.1:1', 0, outer=tx) as site:
+      return site._run
+
+  assert made(0.7) == made(0.7) != made(0.1)
+
+
+@pytest.mark.parametrize('name', ['ef21(codec="sign")', 'power_sgd(rank=1)'])
+def test_an_algorithm_is_no_compressor_of_sites(name):
+  """Catches estimates of sites that are never repaired when one is away."""
+  with pytest.raises(ValueError, match='not supported between sites'):
+    outer_rounds.OuterRounds(outer_steps.PARAMS, name, None, 0)
+
+
+def test_a_step_may_donate_the_place_where_a_site_begins():
+  """Catches an anchor whose buffers the loop deletes."""
+  with site_of('tcp://127.0.0.1:1', 0) as site:
+    site._mail.join, site._mail.open_round = lambda _: None, 0
+    place, _ = site.begin()
+    jax.tree.map(lambda x: x.delete(), place)
+    assert np.isfinite(flat(site.shared.params)).all()
+
+
+def test_what_is_read_lies_where_it_was():
+  """Catches a restart that puts all of a mesh's arrays on one device."""
+  mesh = jax.make_mesh((2,), ('data',))
+  split = jax.NamedSharding(mesh, jax.P('data'))
+  like = {'x': jax.device_put(jnp.arange(4.0), split), 'step': jnp.int32(3)}
+  raw = wire.encode_reply(like, run=bytes(16), round_index=0, client_id=0)
+  found = hosted._read(raw, like)
+  assert found['x'].sharding == split
+  assert jax.jit(lambda x: x['x'] + x['step'])(found).sharding == split
+  np.testing.assert_array_equal(found['x'], like['x'])
 
 
 def test_only_sites_with_a_key_are_answered(tmp_path):
