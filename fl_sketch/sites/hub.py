@@ -32,11 +32,20 @@ NUMBER, TWO_NUMBERS = struct.Struct('<i'), struct.Struct('<ii')
 _MARK = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
 _AT_ONCE = 50  # rounds that travel before a site says that it has them
+_FRAME = 2**16  # bytes
 
 
 def mark(message: bytes) -> bytes:
   """Return the bytes that stand for a message which the other side has."""
   return _MARK.pack(zlib.crc32(message))
+
+
+def split(message: bytes) -> list[bytes]:
+  """Return the frames of a message, to be joined by who gets it.
+
+  ZeroMQ takes the other side for gone when no whole frame comes in time.
+  """
+  return [message[i : i + _FRAME] for i in range(0, len(message), _FRAME)]
 
 
 @dataclasses.dataclass
@@ -181,7 +190,7 @@ class Hub:
       self._members.pop(site, None)
     elif (member := self._members.get(site)) is not None:
       member.heard = time.monotonic()
-      message = frames[0] if frames else b''
+      message = b''.join(frames)
       reply = wire.decode_reply(message)  # raises PayloadError
       if reply.run != self._run or b'%d' % reply.client != site:
         self._send(site, REFUSED, b'The message is of another run or site.')
@@ -223,7 +232,7 @@ class Hub:
     snapshot = self._folder / SNAPSHOT
     if needed < 0 and snapshot.exists():
       message = snapshot.read_bytes()
-      self._send(site, STATE, message)
+      self._send(site, STATE, *split(message))
       needed = wire.decode_reply(message).round
     needed = max(needed, 0)
     member.sent = needed - 1

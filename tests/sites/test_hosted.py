@@ -265,7 +265,8 @@ def test_only_its_own_payload_that_is_not_finite_ends_a_site():
 def test_a_site_knows_its_own_payload_by_its_bytes():
   """Catches a payload of an earlier start that is taken for the last one."""
   with alone() as (site, _, _):
-    mail, own, other = site._mail, b'of this start', b'of an earlier one'
+    mail: Any = site._mail
+    own, other = b'of this start', b'of an earlier one'
     mail._payload = 0, own
     for number, message in enumerate((own, hub.mark(own), other)):
       mail._hear(hub.ROUND, hub.NUMBER.pack(number), message)
@@ -326,7 +327,8 @@ def test_an_algorithm_is_no_compressor_of_sites(name):
 def test_a_step_may_donate_the_place_where_a_site_begins():
   """Catches an anchor whose buffers the loop deletes."""
   with site_of('tcp://127.0.0.1:1', 0) as site:
-    site._mail.join, site._mail.open_round = lambda _: None, 0
+    site._mail.join = lambda needed: None
+    site._mail.open_round = 0
     place, _ = site.begin()
     jax.tree.map(lambda x: x.delete(), place)
     assert np.isfinite(flat(site.shared.params)).all()

@@ -1,10 +1,12 @@
-"""What a hub answers, and when it closes a round: without sites or waiting."""
+"""What a hub and a mailbox send, message by message; when a round ends."""
 
 import contextlib
 import os
+import threading
 import types
+from typing import Any
 
-from fl_sketch.sites import hub, wire
+from fl_sketch.sites import hub, mailbox, wire
 import numpy as np
 import pytest
 
@@ -14,7 +16,8 @@ RUN = bytes(16)
 @contextlib.contextmanager
 def standing(folder, **options):
   """A hub that does not serve: (hub, what it sends)."""
-  made, sent = hub.Hub('tcp://127.0.0.1:*', folder, **options), []
+  made: Any = hub.Hub('tcp://127.0.0.1:*', folder, **options)
+  sent = []
   made._send = lambda *frames: sent.append(frames)
   try:
     yield made, sent
@@ -143,3 +146,89 @@ def test_a_hub_that_stood_still_waits_for_its_sites(tmp_path, monkeypatch):
     assert len(made.log) == 1
     now[0] += 2 * 3.0
     assert made._is_due()
+
+
+@contextlib.contextmanager
+def mailbox_at(address):
+  mail: Any = mailbox.Mailbox(address, 0, RUN, 3.0, 9.0, None)
+  try:
+    yield mail
+  finally:
+    mail.close()
+
+
+@contextlib.contextmanager
+def router_at(address):
+  """A socket of ZeroMQ where a hub would have its own."""
+  zmq = pytest.importorskip('zmq')
+  with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+    socket.setsockopt(zmq.RCVTIMEO, 10_000)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.bind(address)
+    yield socket
+
+
+def test_nothing_queues_without_a_connection(tmp_path):
+  """Catches old beats that come at once, each answered by a lost payload."""
+  zmq = pytest.importorskip('zmq')
+  address = f'ipc://{tmp_path}/hub'
+  with mailbox_at(address) as mail:
+    for _ in range(9):
+      mail._say(hub.ALIVE)
+    with router_at(address) as router:
+      assert mail._socket.poll(20_000, zmq.POLLOUT)
+      mail._send(b'last')
+      assert router.recv_multipart() == [b'0', b'last']
+
+
+def test_beats_go_on_while_a_payload_is_computed(tmp_path, monkeypatch):
+  """Catches a site that looks silent as long as a train step computes."""
+  monkeypatch.setattr(mailbox, '_HEARTBEAT', 0.0)
+  done = threading.Event()
+
+  class Late:
+    """An array as of JAX, whose bytes are there when it is computed."""
+
+    shape, dtype = (2,), np.dtype(np.float32)
+    is_ready = lambda self: done.is_set()
+
+    def __array__(self, *_):
+      assert done.wait(20)
+      return np.ones(self.shape, self.dtype)
+
+  address = f'ipc://{tmp_path}/hub'
+  with router_at(address) as router, mailbox_at(address) as mail:
+    mail.send(0, {'x': Late()})
+    mail.join(-1)
+    try:
+      kinds = [router.recv_multipart()[1] for _ in range(3)]
+    finally:
+      done.set()
+    assert kinds == [hub.ALIVE] * 3
+    while router.recv_multipart()[1] != hub.PAYLOAD:
+      pass
+
+
+def test_long_messages_travel_in_frames(tmp_path):
+  """Catches a link that ZeroMQ cuts while one long frame travels."""
+  state = {'x': np.arange(2**16, dtype=np.float32)}
+  with mailbox_at('tcp://127.0.0.1:1') as mail:
+    sent, mail._send = [], lambda *frames: sent.append(frames)
+    mail._post(hub.STATE, 2, state)
+    ((_, *up),) = sent
+    with standing(tmp_path) as (made, answers):
+      say(made, 0, -1, -1)
+      made._answer(b'0', hub.STATE, *up)
+      for _ in range(3):
+        close(made, 0)
+      say(made, 1, -1, -1)
+      (down,) = [x[2:] for x in answers if x[1] == hub.STATE]
+    assert max(map(len, (*up, *down))) <= 2**16
+    mail._hear(hub.STATE, *down)
+    found = mail.take(0)
+  assert found.number == 2
+  assert found.is_state
+  np.testing.assert_array_equal(
+    wire.read_payload(wire.decode_reply(found.messages[0]), state)['x'],
+    state['x'],
+  )
