@@ -11,8 +11,8 @@ EVERY = 4  # steps of a round; a step takes 0.25 s
 def run_of(folder, hold=0.0):
   """Two sites for 90 rounds of a second; site 1 is out of rounds 22 to 29.
 
-  At its fault, after 20.5 s, round 20 is open. The other stands still for `hold`
-  seconds in round 40.
+  At its fault, after 20.5 s, round 20 is open. The other site stands still for
+  `hold` seconds in round 40.
   """
   (folder / 'hub').mkdir()
   (folder / 'hub' / hub.LOG).touch()
