@@ -3,21 +3,22 @@
 Runs docs/examples/elastic_site.py on sites with a network namespace each, and
 their hub in one more. A delay of 0 and one of half the steps show how long a
 step waits. Then, at random times, a site is killed and started again, or
-stopped, or its link is cut: how many steps the sites did, how soon the others
-went on and the killed one was back, and whether the log, replayed, ends with
-the bits of the sites.
+stopped, or its link is cut: how many steps the sites did, how long the others
+stood still, how soon the payloads of the site counted again, and whether the
+log, replayed, ends with the bits of the sites.
 """
 
 from collections.abc import Iterator, Sequence
 import contextlib
-import importlib.util
 import itertools
 import json
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
 import time
+import types
 from typing import NamedTuple
 
 from fl_sketch.sites import hub, outer_rounds, wire
@@ -33,6 +34,7 @@ EVERY, DELAY, PORT = 16, 14, 7000
 FAULTS = 'kill', 'stop', 'cut'
 _LASTS = 2.0, 12.0  # seconds of a stop or a cut, drawn uniformly
 _QUIET = 60.0  # seconds without a new fault, at the end
+_AFTER = 30.0  # seconds in which a fault may have effects
 
 
 class Fault(NamedTuple):
@@ -164,27 +166,46 @@ def waited(run: Run) -> float:
 
 
 def recoveries(run: Run) -> Iterator[tuple[Fault, float, float]]:
-  """Yield (fault, seconds until others go on, until the site is back).
+  """Yield (fault, seconds by which others stand still, until the site is back).
 
-  The others go on with the first round after the fault that one of them takes;
-  a site is back with its first step after a kill.
+  The former are those of the longest step of another site, less the median of
+  its steps; sites that have just had a fault of their own do not count. The
+  site is back when another one takes a round with its payload that was opened
+  after the fault.
   """
-  taken = lambda i: np.array([r['times'][-1] for r in run.rows[i]]) - run.start
-  first = lambda times, at: float(min(times[times > at], default=np.inf)) - at
+  log = hub.Log(run.folder / 'hub' / hub.LOG)
+  client = lambda message: wire.decode_reply(message).client - 1
+  members = [{*map(client, messages)} for messages in log]
   for fault in run.faults:
-    others = [i for i in range(len(run.rows)) if i != fault.site]
-    on = min(first(taken(i), fault.at) for i in others)
-    yield fault, on, first(run.ends[fault.site], fault.at)
+    hurt = {x.site for x in run.faults if 0 <= fault.at - x.at < _AFTER}
+    others = {*range(len(run.rows))} - {fault.site}
+    still = [_longest(run, i, fault.at) for i in others - hurt]
+    back = min(_back(run, i, fault, members) for i in others)
+    yield fault, max(still, default=0.0), back
+
+
+def _longest(run, site, at):
+  """Return by how many seconds the longest step after a fault is longer."""
+  ends = np.append(run.ends[site], run.seconds)
+  seconds = np.diff(ends)
+  after = (ends[1:] > at) & (ends[:-1] < at + _AFTER)
+  return float(np.max(seconds[after], initial=0.0) - np.median(seconds))
+
+
+def _back(run, other, fault, members):
+  """Return the seconds until `other` takes a round with the site's payload."""
+  now = run.start + fault.at
+  taken = [(row['round'], row['times'][-1] - now) for row in run.rows[other]]
+  # Of the rounds that it has not yet, one may be closed, and the next open.
+  first = 2 + max((number for number, at in taken if at <= 0), default=0)
+  is_in = (i for i in range(first, len(members)) if fault.site in members[i])
+  back = next(is_in, np.inf)
+  return next((at for number, at in taken if number > back), np.inf)
 
 
 def example():
   """Import the program of a site."""
-  spec = importlib.util.spec_from_file_location('elastic_site', SITE)
-  assert spec is not None
-  assert spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return types.SimpleNamespace(**runpy.run_path(str(SITE)))
 
 
 def replayed(run: Run, text: pathlib.Path, until: int | None = None):
@@ -251,8 +272,8 @@ def of_faults(calm: Run, hard: Run, text: pathlib.Path) -> list[str]:
     times = [(on, back) for fault, on, back in found if fault.kind == kind]
     if times:
       on, back = map(max, zip(*times, strict=True))
-      text_of = f'{kind}, {len(times)} times: others went on within {on:.1f} s'
-      lines.append(f'{text_of}, the site within {back:.1f} s.')
+      text_of = f'{kind}, {len(times)} times: others stood still for {on:.1f} s'
+      lines.append(f'{text_of} at most, the site was back within {back:.1f} s.')
   logs = [hub.Log(run.folder / 'hub' / hub.LOG) for run in (calm, hard)]
   least = min(map(len, logs))
   losses = [replayed(run, text, least)[1] for run in (calm, hard)]

@@ -21,6 +21,7 @@ _FLAGS = define(
   address=('tcp://*:7000', 'Address of ZeroMQ at which sites connect.'),
   sites=(1, 'Number of sites of the first round.'),
   silence=(3.0, 'Seconds after which the others go on without a site.'),
+  deadline=(60.0, 'Seconds from the first payload of a round to its end.'),
   keys=(str, 'Folder of hub.key_secret, and of sites/*.key.'),
 )
 flags.mark_flag_as_required('workdir')
@@ -32,7 +33,7 @@ def main(argv):
   keys = None if _FLAGS.keys is None else pathlib.Path(_FLAGS.keys)
   made = hub.Hub(
     _FLAGS.address, pathlib.Path(_FLAGS.workdir), sites=_FLAGS.sites,
-    silence=_FLAGS.silence, keys=keys,
+    silence=_FLAGS.silence, deadline=_FLAGS.deadline, keys=keys,
   )  # fmt: skip
   for number in signal.SIGINT, signal.SIGTERM:
     signal.signal(number, lambda *_: made.stop())

@@ -8,8 +8,8 @@ travels, and takes the outer step when the hub says whose payloads are in. No
 
 import functools
 import pathlib
+import re
 import time
-from typing import NamedTuple
 import zlib
 
 from fl_sketch.distributed import compressors, outer_steps
@@ -21,14 +21,6 @@ import jax.numpy as jnp
 import optax
 
 _STATE = 'state.bin'
-
-
-class _Pending(NamedTuple):
-  """A payload that was sent, whose round the hub has not closed."""
-
-  round: int
-  step: int  # of the loop, when it was sent
-  memory: Tree  # of the site, if the payload is in
 
 
 class Site:
@@ -86,12 +78,16 @@ class Site:
     self.round = self.step = 0
     self.waited = 0.0  # seconds in which the loop stood still for a round
     self._follow = jax.jit(functools.partial(_follow, blend))
-    self._pending: _Pending | None = None
+    # Of a payload whose round is open: the memory of the site, if it is in.
+    self._pending: Tree | None = None
     self._folder, self._save_every = folder, save_every
+    step = jax.make_jaxpr(self.rounds.outer.update)
+    options = compressor, self.rounds.like, jax.tree.structure(self.shared)
+    options = *options, step(params, self.shared.outer, params)
     self._run = sealed.fingerprint({
       'params': zlib.crc32(wire.to_bytes(params)), 'seed': seed,
-      'compressor': repr(compressor),
-      'state': str(jax.tree.structure(self.shared)),
+      # Functions have an address, which differs by process.
+      'options': re.sub(' at 0x[0-9a-f]+', '', str(options)),
     })  # fmt: skip
     self._mail = mailbox.Mailbox(
       address, number, self._run, silence, patience, keys
@@ -109,7 +105,8 @@ class Site:
     """Compile, join and catch up; return (place, kept), both as last saved.
 
     `kept` is what the loop keeps beside its parameters, such as the state of
-    its optimizer; without a saved state it comes back as it is.
+    its optimizer; without a saved state it comes back as it is. The place is a
+    copy, which a step may take with donate_argnums.
     """
     place, needed = self.shared.params, -1
     payload, _ = self.rounds.encode(0, self.number, place, place, self.memory)
@@ -123,7 +120,7 @@ class Site:
     while self._mail.open_round is None or self.round < self._mail.open_round:
       if (found := self._mail.take(0.1)) is not None:
         place = self._land(place, found)
-    return place, kept
+    return jax.tree.map(jnp.copy, place), kept
 
   def exchange(self, place: Params, kept: Tree = None) -> Params:
     """Count a step of the loop, which is at `place`; return where it goes on.
@@ -132,15 +129,14 @@ class Site:
     """
     self.step += 1
     before = self.round
-    if self._pending and self.step >= self._pending.step + self.delay:
+    if self._pending is not None and self.step % self.every == self.delay:
       place = self._wait(place)
-    if self.step % self.every == 0 and not self._pending:
+    if self.step % self.every == 0:
       while (found := self._mail.take(0)) is not None:  # rounds of others
         place = self._land(place, found)
-      payload, memory = self.rounds.encode(
+      payload, self._pending = self.rounds.encode(
         self.round, self.number, self.shared.params, place, self.memory
       )
-      self._pending = _Pending(self.round, self.step, memory)
       self._mail.send(self.round, payload)
       if not self.delay:
         place = self._wait(place)
@@ -153,7 +149,7 @@ class Site:
   def _wait(self, place):
     """Block until the hub closes the round of our payload; apply its step."""
     jax.block_until_ready(place)  # what is computed is no waiting
-    while self._pending:
+    while self._pending is not None:
       start = time.monotonic()
       found = self._mail.take(1.0)
       self.waited += time.monotonic() - start
@@ -168,16 +164,20 @@ class Site:
       self.round = found.number
       return self.shared.params
     before = self.shared.params
-    payloads = self.rounds.payloads(found.messages)
+    payloads = self.rounds.payloads(self.round, found.messages)
     self.shared, counted = self.rounds.apply(self.shared, self.round, payloads)
-    if self.number in payloads.keys() - counted:
-      raise ValueError('What this site has moved by is not finite.')
-    counts = self.number in counted
-    if self._pending and self._pending.round == self.round:
-      self.memory = self._pending.memory if counts else self.memory
-      self._pending = None
+    if found.has_own:
+      if self.number not in counted:
+        raise ValueError('What this site has moved by is not finite.')
+      self.memory = self._pending
+    elif self.number in counted:
+      # A payload of an earlier start had the memory, and what the site had
+      # moved by; what has moved it since then is in the payload that waits.
+      self.memory = self.rounds.memory(before)
+      place = before if self._pending is None else place
+    self._pending = None
     self.round += 1
-    return self._follow(place, before, self.shared.params, counts)
+    return self._follow(place, before, self.shared.params, found.has_own)
 
   def _save(self, state):
     if self._folder is not None:
@@ -198,8 +198,11 @@ class Site:
 
 
 def _read(message, like):
+  """Return the arrays of a message, on the devices of those of `like`."""
   found = wire.read_payload(wire.decode_reply(message), like)
-  return jax.tree.map(jnp.asarray, found)
+  # An array that jit may move stays one, so that it fits those on a mesh.
+  where = lambda x: x.sharding if getattr(x, 'committed', False) else None
+  return jax.tree.map(lambda x, old: jax.device_put(x, where(old)), found, like)
 
 
 def _follow(blend, place, before, after, counts):

@@ -9,6 +9,7 @@ replays the log. Messages travel by ZeroMQ.
 
 from collections.abc import Sequence
 import dataclasses
+import os
 import pathlib
 import struct
 import threading
@@ -31,11 +32,20 @@ NUMBER, TWO_NUMBERS = struct.Struct('<i'), struct.Struct('<ii')
 _MARK = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
 _AT_ONCE = 50  # rounds that travel before a site says that it has them
+_FRAME = 2**16  # bytes
 
 
 def mark(message: bytes) -> bytes:
   """Return the bytes that stand for a message which the other side has."""
   return _MARK.pack(zlib.crc32(message))
+
+
+def split(message: bytes) -> list[bytes]:
+  """Return the frames of a message, to be joined by who gets it.
+
+  ZeroMQ takes the other side for gone when no whole frame comes in time.
+  """
+  return [message[i : i + _FRAME] for i in range(0, len(message), _FRAME)]
 
 
 @dataclasses.dataclass
@@ -48,16 +58,16 @@ class Log:
   """The payloads of all closed rounds, in a file that only grows.
 
   A round is a list of MessagePack with its payloads, by the numbers of the
-  sites. What a killed hub has half written is cut off.
+  sites. What a killed hub has half written is no round, and `append` cuts it
+  off: who only reads may do so while a hub writes.
   """
 
   def __init__(self, path: pathlib.Path):
     self._path = path
-    path.touch()
-    with path.open('r+b') as file:
+    with path.open('rb') as file:
       rounds = _unpacker(file)
       self._starts = [0, *(rounds.tell() for _ in rounds)]
-      file.truncate(self._starts.pop())
+      self._end = self._starts.pop()
 
   def __len__(self) -> int:
     return len(self._starts)
@@ -70,10 +80,14 @@ class Log:
       return _unpacker(file).unpack()
 
   def append(self, messages: Sequence[bytes]):
-    """Add a round."""
+    """Add a round; it is on the disk when this returns."""
     with files.save_errors(self._path), self._path.open('ab') as file:
-      self._starts.append(file.tell())
+      file.truncate(self._end)
       msgpack.pack([*messages], file)
+      file.flush()
+      os.fsync(file.fileno())
+      self._starts.append(self._end)
+      self._end = file.tell()
 
 
 def _unpacker(file) -> msgpack.Unpacker:
@@ -86,9 +100,10 @@ class Hub:
   A round ends when it has a payload of each site that took part in the round
   before and was heard of within `silence` seconds; at the latest `deadline`
   seconds after its first payload. The first round waits for `sites` payloads.
-  Who comes later, or again, gets what it missed, and takes part from the first
-  payload that arrives in time. The log in `folder` outlives the hub. A message
-  must travel in less than `silence` seconds. With `keys`, a folder of
+  Who comes later, or again, gets what it missed, and takes part from its first
+  payload on: if that comes late, the next round waits for the site. The log in
+  `folder` outlives the hub; sites that have rounds which it lacks are refused.
+  A message must travel in less than `silence` seconds. With `keys`, a folder of
   certificates of ZeroMQ, messages are encrypted: hub.key_secret is the hub's,
   and sites/*.key are of whom it answers.
 
@@ -106,6 +121,7 @@ class Hub:
     self._folder, self._sites = folder, sites
     self._silence, self._deadline = silence, deadline
     self._snapshot_every = snapshot_every
+    (folder / LOG).touch()
     self.log = Log(folder / LOG)
     run = folder / RUN
     self._run = run.read_bytes() if run.exists() else None
@@ -115,6 +131,7 @@ class Hub:
     self._took_part = {b'%d' % wire.decode_reply(x).client for x in last}
     now = time.monotonic()  # who took part before a restart may be there
     self._members = {site: _Member(now) for site in self._took_part}
+    self._turn = now  # when the last turn of the loop ended
     self._stopped = threading.Event()
     self._listen(address, keys)
 
@@ -150,6 +167,7 @@ class Hub:
       while not self._stopped.is_set():
         if self._socket.poll(20):
           self._hear(*self._socket.recv_multipart())
+        self._excuse_silence()
         if self._is_due():
           self._close_round()
     finally:
@@ -172,7 +190,7 @@ class Hub:
       self._members.pop(site, None)
     elif (member := self._members.get(site)) is not None:
       member.heard = time.monotonic()
-      message = frames[0] if frames else b''
+      message = b''.join(frames)
       reply = wire.decode_reply(message)  # raises PayloadError
       if reply.run != self._run or b'%d' % reply.client != site:
         self._send(site, REFUSED, b'The message is of another run or site.')
@@ -182,6 +200,8 @@ class Hub:
         if not self._payloads:
           self._first_at = time.monotonic()
         self._payloads[site] = message
+      elif reply.round == len(self.log) - 1:
+        self._took_part.add(site)  # it came late: the open round waits for it
 
   def _meet(self, site, is_again, run, numbers):
     """Answer a site that says that it is there, and send what it lacks."""
@@ -193,6 +213,11 @@ class Hub:
       text = 'The hub has another run: parameters or options differ.'
       self._send(site, REFUSED, text.encode())
       return
+    if needed > len(self.log):  # another folder, or lost with its disk
+      self._send(site, REFUSED, b'The hub lacks rounds that this site has.')
+      return
+    if posted < 0:  # a new start: the others do not wait for its first payload
+      self._took_part.discard(site)
     now = time.monotonic()
     member = self._members.setdefault(site, _Member(now))
     member.heard = now
@@ -207,7 +232,7 @@ class Hub:
     snapshot = self._folder / SNAPSHOT
     if needed < 0 and snapshot.exists():
       message = snapshot.read_bytes()
-      self._send(site, STATE, message)
+      self._send(site, STATE, *split(message))
       needed = wire.decode_reply(message).round
     needed = max(needed, 0)
     member.sent = needed - 1
@@ -217,6 +242,15 @@ class Hub:
   def _send_round(self, site, member, number, messages):
     self._send(site, ROUND, NUMBER.pack(number), *messages)
     member.sent = number
+
+  def _excuse_silence(self):
+    """Leave out the seconds in which the hub stood still, and heard nobody."""
+    now = time.monotonic()
+    gap, self._turn = now - self._turn, now
+    if gap > 1:
+      self._first_at += gap
+      for member in self._members.values():
+        member.heard = min(member.heard + gap, now)
 
   def _is_due(self) -> bool:
     if not self._payloads:

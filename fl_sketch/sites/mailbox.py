@@ -1,5 +1,6 @@
 """A site's connection to the hub, which a thread of its own keeps."""
 
+import collections
 from collections.abc import Sequence
 import contextlib
 import math
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from fl_sketch.sites import hub, wire
 from fl_sketch.utils import extras
 from fl_sketch.utils.types import Payload
+import jax
 
 _HEARTBEAT = 0.5  # seconds
 _TICK = 10  # milliseconds
@@ -22,6 +24,7 @@ class Round(NamedTuple):
 
   number: int
   messages: Sequence[bytes]  # with the payloads; with a state, one
+  has_own: bool = False  # whether the payload that was sent last is in it
   is_state: bool = False
 
 
@@ -42,15 +45,17 @@ class Mailbox:
     self._needed = -1
     self._payload = -1, b''  # the last one: (round, message)
     self._heard = time.monotonic()
-    self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    self._out = collections.deque()  # of (kind, round, tree)
     self._rounds: queue.SimpleQueue[Round | Exception] = queue.SimpleQueue()
     self._closed = threading.Event()
     self._socket = zmq.Context.instance().socket(zmq.DEALER)
     self._socket.setsockopt(zmq.IDENTITY, b'%d' % site)
     self._socket.setsockopt(zmq.LINGER, 1000)
     self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-    self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(1000 * silence))
     self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue only while connected
+    for option in zmq.HEARTBEAT_TIMEOUT, zmq.CONNECT_TIMEOUT, zmq.HANDSHAKE_IVL:
+      self._socket.setsockopt(option, round(1000 * silence))
     if keys is not None:
       own = zmq.auth.load_certificate(keys / 'site.key_secret')
       self._socket.curve_publickey, self._socket.curve_secretkey = own
@@ -67,12 +72,12 @@ class Mailbox:
 
   def send(self, number: int, payload: Payload):
     """Send the payload of a round, which may still be computed."""
-    self._out.put((hub.PAYLOAD, number, payload))
+    self._out.append((hub.PAYLOAD, number, payload))
 
   def send_state(self, number: int, state: Any):
     """Send the hub the parameters and optimizer states before a round."""
     self.is_wanted = False
-    self._out.put((hub.STATE, number, state))
+    self._out.append((hub.STATE, number, state))
 
   def take(self, timeout: float) -> Round | None:
     """Return the next closed round, or None after a timeout in seconds.
@@ -102,10 +107,11 @@ class Mailbox:
   def _serve(self):
     try:
       beat = -math.inf
-      while not self._closed.is_set() or not self._out.empty():
-        while not self._out.empty():
-          self._post(*self._out.get())
-        if time.monotonic() - beat > _HEARTBEAT:
+      while not self._closed.is_set() or self._out:
+        while self._out and _is_computed(self._out[0]):
+          self._post(*self._out.popleft())
+        is_due = time.monotonic() - beat > _HEARTBEAT
+        if is_due and self._socket.poll(_TICK, self._zmq.POLLOUT):
           beat = time.monotonic()
           self._say(hub.ALIVE)
         if self._socket.poll(_TICK):
@@ -131,7 +137,7 @@ class Mailbox:
     )
     if kind == hub.PAYLOAD:
       self._payload = number, message
-    self._send(kind, message)
+    self._send(kind, *hub.split(message))
 
   def _hear(self, kind, *frames):
     self._heard = time.monotonic()
@@ -144,20 +150,26 @@ class Mailbox:
       # which comes again whole.
       is_whole = all(len(x) > len(mark) for x in messages)
       if number == max(self._needed, 0) and is_whole:
-        self._rounds.put(Round(number, messages))
+        self._rounds.put(Round(number, messages, own in messages))
         self._needed = number + 1
     elif kind == hub.STATE:
-      number = wire.decode_reply(frames[0]).round
+      number = wire.decode_reply(message := b''.join(frames)).round
       if number > self._needed:
-        self._rounds.put(Round(number, frames, is_state=True))
+        self._rounds.put(Round(number, [message], is_state=True))
         self._needed = number
     elif kind == hub.OPEN:
       self.open_round, sent = hub.TWO_NUMBERS.unpack(frames[0])
       if sent >= max(self._needed, 0):  # messages come in order: it was lost
         self._say(hub.AGAIN)
     elif kind == hub.LOST:
-      self._send(hub.PAYLOAD, self._payload[1])
+      self._send(hub.PAYLOAD, *hub.split(self._payload[1]))
     elif kind == hub.WANTED:
       self.is_wanted = True
     elif kind == hub.REFUSED:
       raise ValueError(frames[0].decode())
+
+
+def _is_computed(tree) -> bool:
+  """Return whether no array is still computed: to read one would block."""
+  arrays = [x for x in jax.tree.leaves(tree) if hasattr(x, 'is_ready')]
+  return all(x.is_ready() for x in arrays)

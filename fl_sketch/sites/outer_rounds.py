@@ -4,6 +4,7 @@ from collections.abc import Iterable
 import pathlib
 from typing import NamedTuple
 
+from fl_sketch import algorithms
 from fl_sketch.distributed import compressors, outer_steps, workers
 from fl_sketch.rounds import comms, keys as keys_lib
 from fl_sketch.rounds.client_step import all_finite
@@ -39,9 +40,11 @@ class OuterRounds:
     make = compressors.mean(compressor)
     shapes = jax.eval_shape(lambda x: x, params)
     algorithm = make(shapes, None)
-    if (decode := algorithm.decode) is None:
+    name = compressor.split('(')[0] if isinstance(compressor, str) else ''
+    # Algorithms have more exchanges, or need to know who takes part.
+    if (decode := algorithm.decode) is None or name in algorithms.names():
       raise ValueError(
-        f'{compressor=} averages in several exchanges; use a codec, a sketch, '
+        f'{compressor=} is not supported between sites; use a codec, a sketch, '
         'or a sketch | a codec.'
       )
     self.outer = outer or outer_steps.NESTEROV
@@ -78,9 +81,16 @@ class OuterRounds:
       count = new
     return self.step(shared, total, count, number), counted
 
-  def payloads(self, messages: Iterable[bytes]) -> dict[int, Payload]:
-    """Decode the messages of a round to a dict of payloads by site."""
-    replies = map(wire.decode_reply, messages)
+  def payloads(
+    self, number: int, messages: Iterable[bytes]
+  ) -> dict[int, Payload]:
+    """Decode the messages of a round to a dict of payloads by site.
+
+    PayloadError: a message is damaged, or of another round.
+    """
+    replies = [*map(wire.decode_reply, messages)]
+    if others := {r.round for r in replies} - {number}:
+      raise wire.PayloadError(f'Round {number} has payloads of {others=}.')
     return {r.client: wire.read_payload(r, self.like) for r in replies}
 
   def _keys(self, number, site):
@@ -131,6 +141,6 @@ def replay(
   rounds = OuterRounds(params, compressor, outer, seed)
   shared, log = rounds.start(params), hub.Log(folder / hub.LOG)
   for number in range(len(log) if until is None else until):
-    payloads = rounds.payloads(log[number])
+    payloads = rounds.payloads(number, log[number])
     shared, _ = rounds.apply(shared, number, payloads)
   return shared

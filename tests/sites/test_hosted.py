@@ -283,7 +283,8 @@ def test_processes_are_killed_and_come_back(tmp_path):
   )  # fmt: skip
   rows = lambda i: (tmp_path / f'{i}/metrics.jsonl').read_text().count('\n')
   with contextlib.ExitStack() as stack:
-    flags = '--workdir', tmp_path / 'hub', '--address', hub_at, '--sites=2'
+    flags = '--workdir', tmp_path / 'hub', '--address', hub_at
+    flags += '--sites=2', '--deadline=30'
     serves = start('-m', 'launch', 'hub', *flags)
     stack.callback(serves.terminate)
     sites = [site(i) for i in range(2)]
