@@ -105,7 +105,11 @@ class ModelCompressor(_Filter):
         data = (end.send if is_sent else end.read)(dxo, fl_ctx)
       else:
         data = (_reply if is_sent else _receive)(end, dxo, fl_ctx)
-    return self._dxo.DXO(dxo.data_kind, data, dxo.meta)
+    # NVFlare adds the history of the old DXO to that of the new one, and
+    # clients of a broadcast share the metadata.
+    history = self._dxo.MetaKey.FILTER_HISTORY
+    meta = {k: x for k, x in dxo.meta.items() if k != history}
+    return self._dxo.DXO(dxo.data_kind, data, meta)
 
   def handle_event(self, event_type: str, fl_ctx: Any):
     """Tell of the last round when the job ends, as of `FLComponent`."""

@@ -161,6 +161,9 @@ class Context:
   def get_identity_name(self):
     return self.name
 
+  def get_job_id(self):
+    return 'job'
+
   def get_peer_context(self):
     return self.peer
 
@@ -176,15 +179,17 @@ class Job:
   def filtered(self, name, peer, way, data, kind='WEIGHTS'):
     from nvflare.apis import dxo as dxo_lib
 
-    context = Context(name, self.props[name], Context(peer, self.props[peer]))
-    context.props |= {self.direction(): way}
+    context = self.context(name, peer, way)
     made = self.filters[name][way == 'out']
-    return made.process_dxo(dxo_lib.DXO(kind, data), None, context).data
+    message = made.process(dxo_lib.DXO(kind, data).to_shareable(), context)
+    return dxo_lib.from_shareable(message).data
 
-  def direction(self):
+  def context(self, name, peer, way):
     from nvflare.apis.fl_constant import FLContextKey
 
-    return FLContextKey.FILTER_DIRECTION
+    other = Context(peer, self.props.get(peer, {}))
+    self.props[name][FLContextKey.FILTER_DIRECTION] = way
+    return Context(name, self.props[name], other)
 
   def train(self, client, model, kind='WEIGHTS', work=trained):
     data = self.filtered('server', client, 'out', model)
@@ -211,6 +216,21 @@ def test_nvflare_trains_with_few_bytes(tmp_path):
   for row in rows[1:]:
     for way in 'up', 'down':
       assert row[way]['uncompressed'] / row[way]['sent'] > 14
+
+
+@needs_nvflare
+def test_nvflare_metadata_does_not_grow_with_clients():
+  """Catches a history of filters that doubles with each client."""
+  from nvflare.apis import dxo as dxo_lib
+
+  job, filter_out = Job(), nvflare_updates.ModelCompressor(TWO_BITS)
+  task = dxo_lib.DXO('WEIGHTS', START, {'round': 3}).to_shareable()
+  for number in range(4):
+    context = job.context('server', f'{number}', 'out')
+    sent = dxo_lib.from_shareable(filter_out.process(task, context))
+  assert sent.meta.pop(dxo_lib.MetaKey.FILTER_HISTORY) == ['ModelCompressor']
+  assert sent.meta == {'round': 3}
+  assert dxo_lib.from_shareable(task).data['w'] is START['w']
 
 
 @needs_nvflare
