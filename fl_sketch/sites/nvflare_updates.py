@@ -186,7 +186,8 @@ def _to_numpy(data) -> tuple[dict[str, np.ndarray], bool]:
 
 
 def _restored(arrays, is_torch):
+  arrays = {k: np.array(x) for k, x in arrays.items()}  # trainers write to it
   if not is_torch:
     return arrays
   torch = importlib.import_module('torch')
-  return {k: torch.from_numpy(np.array(x)) for k, x in arrays.items()}
+  return {k: torch.from_numpy(x) for k, x in arrays.items()}

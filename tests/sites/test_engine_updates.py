@@ -253,6 +253,23 @@ def test_nvflare_differences_and_tensors():
 
 
 @needs_nvflare
+def test_nvflare_clients_may_train_in_place():
+  """Catches arrays that cannot be written, and training that is lost."""
+
+  def work(got):
+    got['w'] += (END - got['w']) / 2
+    got['n'] += 1
+    return got
+
+  job, model = Job(), START
+  for number in range(4):
+    model = job.train('a', model, work=work)
+    assert model['n'] == number + 1
+    model['w'] += 0
+  assert distance(model) < 0.2
+
+
+@needs_nvflare
 def test_an_nvflare_client_that_begins_again_gets_the_model_whole():
   """Catches a difference for a client that has no model."""
   job, model = Job(), START
