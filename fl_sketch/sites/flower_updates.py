@@ -107,7 +107,7 @@ class CompressedGrid:
     self._known[node] = self._publisher.version
     for message in ours['messages']:
       by = self._publisher.read(message)
-      arrays = moved(self._publisher.arrays, by)
+      arrays = moved(self._publisher.model, by)
       self._traffic.add('up', nbytes(arrays), len(message), ours['noise'])
       arrays = {k: self._app.Array(x) for k, x in arrays.items()}
       reply.content[self._arrays] = self._app.ArrayRecord(arrays)

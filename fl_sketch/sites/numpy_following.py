@@ -3,7 +3,8 @@
 A sender compresses the difference between a new model and what its receivers
 have, which holds all that earlier differences have lost. Who has missed some
 gets what it lacks, or the whole model where that is fewer bytes. A receiver
-trains what it has, and answers with the compressed difference to that.
+trains what it has, and answers with the compressed difference to that, which
+the sender adds to its own model: what receivers lack yet is not lost.
 """
 
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ def noise(sent: Arrays, decoded: Arrays) -> float:
 
 
 class Publisher:
-  """The side that has new models; `arrays` are what receivers have.
+  """The side that has new models: the last is `model`, receivers have `arrays`.
 
   Args:
     compressor: of what receivers answer, a text as of `Updates`.
@@ -82,7 +83,7 @@ class Publisher:
     self, compressor: str, *, down: str | None = None, seed: int = 0
   ):
     self._up, self._down = _both(compressor, down, seed)
-    self.version, self.arrays = -1, {}
+    self.version, self.model, self.arrays = -1, {}, {}
     self.noise = 0.0  # of the last difference
     self._last = -1  # checksum of the last model
     self._whole = -1, b''  # (version, message)
@@ -90,6 +91,7 @@ class Publisher:
 
   def publish(self, arrays: Arrays):
     """Take a model: a new version for receivers, if it has changed."""
+    self.model = arrays
     last, self._last = self._last, _checksum(arrays)
     if self._last == last:
       return
@@ -119,7 +121,7 @@ class Publisher:
     return [self._whole[1]]
 
   def read(self, message: bytes) -> dict[str, np.ndarray]:
-    """Return what a receiver's arrays have moved by; see `moved`.
+    """Return what a receiver's arrays have moved by, to add to `model`.
 
     PayloadError: they are not of the last model, or are others.
     """
@@ -185,4 +187,5 @@ def _both(compressor, down, seed):
       f'{compressor=} has a sketch; choose another way back, such as '
       "down='eden(bits=2)'."
     )
+  down.feedback = False  # its differences have what earlier ones have lost
   return up, down

@@ -74,7 +74,7 @@ class Updates:
 
   def __init__(self, compressor: str, *, seed: int = 0):
     self._text, self._seed = compressor, seed
-    self._parts, self._feedback = _parsed(compressor)
+    self._parts, self.feedback = _parsed(compressor)
     self.memory: np.ndarray | None = None  # what feedback has not sent yet
 
   def encode(self, arrays: Arrays, *, number: int, sender: int) -> bytes:
@@ -83,7 +83,7 @@ class Updates:
     ValueError: a float is not finite, or an array has neither floats nor whole
     numbers.
     """
-    return self._encoded(arrays, number, sender, decodes=self._feedback)[0]
+    return self._encoded(arrays, number, sender, decodes=self.feedback)[0]
 
   def encode_decoded(
     self, arrays: Arrays, *, number: int, sender: int
@@ -105,7 +105,7 @@ class Updates:
       leaves += _encode(stages, x)
       if decodes:
         decoded = _decode(stages, leaves)
-      if self._feedback:
+      if self.feedback:
         x -= decoded
         self.memory = x
     leaves += others

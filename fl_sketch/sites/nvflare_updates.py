@@ -151,7 +151,7 @@ class _Server:
     noise = dxo.data[_NOISE]
     self.traffic.add('up', nbytes(arrays), len(message), noise)
     if dxo.data_kind == 'WEIGHTS':
-      arrays = moved(self._publisher.arrays, arrays)
+      arrays = moved(self._publisher.model, arrays)
     return _restored(arrays, dxo.data[_TORCH])
 
 

@@ -40,7 +40,7 @@ class Grid:
   """Two ClientApps with a context each, in this process."""
 
   def __init__(self, flwr, mod):
-    self.flwr, self.mod, self.dead = flwr, mod, set()
+    self.flwr, self.mod, self.work, self.dead = flwr, mod, trained, set()
     self.contexts = {node: self.context(node) for node in (7, 30)}
 
   def context(self, node):
@@ -69,7 +69,7 @@ class Grid:
     model = {k: x.numpy() for k, x in message.content['arrays'].items()}
     content = {'metrics': flwr.MetricRecord({'num-examples': 1})}
     if message.metadata.message_type == 'train':
-      made = {k: flwr.Array(x) for k, x in trained(model).items()}
+      made = {k: flwr.Array(x) for k, x in self.work(model).items()}
       content['arrays'] = flwr.ArrayRecord(made)
     content = flwr.RecordDict(content)
     return flwr.Message(content, reply_to=message)
@@ -117,6 +117,17 @@ def test_flower_trains_with_few_bytes(flwr, tmp_path):
     assert row['up']['noise'] == pytest.approx(0.365, abs=0.02)
   for row in rows[1::2]:
     assert row['down']['uncompressed'] / row['down']['sent'] > 14
+
+
+@pytest.mark.parametrize('text', [TWO_BITS, 'sign(error_feedback=True)'])
+def test_flower_clients_that_train_nothing_leave_the_model(flwr, text):
+  """Catches a model that becomes what clients have, with all its errors."""
+  inner = Grid(flwr, flower_updates.compressed(text))
+  inner.work = lambda model: model
+  grid = flower_updates.CompressedGrid(inner, text)
+  for model in START, START | {'w': END}, START | {'w': END, 'n': np.array(1)}:
+    for made in exchange(flwr, grid, model):
+      np.testing.assert_array_equal(made['w'], model['w'])
 
 
 def test_a_flower_client_that_lost_its_model_gets_it_whole(flwr):
@@ -171,8 +182,8 @@ class Context:
 class Job:
   """A server and its clients, with filters as of a job."""
 
-  def __init__(self, **options):
-    make = lambda: nvflare_updates.ModelCompressor(TWO_BITS, **options)
+  def __init__(self, text=TWO_BITS, **options):
+    make = lambda: nvflare_updates.ModelCompressor(text, **options)
     self.filters = {name: (make(), make()) for name in ('server', 'a', 'b')}
     self.props = {name: {} for name in self.filters}
 
@@ -250,6 +261,16 @@ def test_nvflare_differences_and_tensors():
   made = Job().train('a', model, work=work)
   assert isinstance(made['w'], torch.Tensor)
   assert made['n'] == 1
+
+
+@needs_nvflare
+@pytest.mark.parametrize('text', [TWO_BITS, 'sign(error_feedback=True)'])
+def test_nvflare_clients_that_train_nothing_leave_the_model(text):
+  """Catches a model that becomes what clients have, with all its errors."""
+  job = Job(text)
+  for model in START, START | {'w': END}, START | {'w': END, 'n': np.array(1)}:
+    made = job.train('a', model, work=lambda got: got)
+    np.testing.assert_array_equal(made['w'], model['w'])
 
 
 @needs_nvflare

@@ -42,6 +42,34 @@ def test_receivers_have_the_publishers_model_and_follow():
   np.testing.assert_array_equal(late.receive(messages)['w'], got['w'])
 
 
+@pytest.mark.parametrize('kind', ['weights', 'difference'])
+@pytest.mark.parametrize(
+  'compressor', ['eden(bits=2)', 'sign(error_feedback=True)']
+)
+def test_receivers_stay_near_the_model(compressor, kind):
+  """Catches errors of the way down that are lost, or are sent twice."""
+  publisher, follower = (
+    make(compressor, seed=3)
+    for make in (numpy_following.Publisher, numpy_following.Follower)
+  )
+  model, lags = {'w': np.float32(END['w']), 'n': np.array(0)}, []
+  for number in range(150):
+    publisher.publish(model | {'n': np.array(number)})
+    got = follower.receive(publisher.messages(follower.version))
+    lags.append(distance(got, publisher.model))
+    step = DRAWS.standard_normal(got['w'].shape, 'f4') * (number < 100)
+    trained = got | {'w': got['w'] + step}
+    by = numpy_following.difference(trained, got)
+    by = publisher.read(follower.reply(by, sender=0))
+    if kind == 'weights':
+      model = numpy_following.moved(publisher.model, by)
+    else:
+      model = {'w': model['w'] + by['w']}
+  norm = np.linalg.norm(END['w'])  # also that of a step
+  assert max(lags[50:100]) < (1 if 'eden' in compressor else 2.5) * norm
+  assert lags[-1] < 1e-3 * norm
+
+
 def test_who_lacks_more_than_a_model_gets_the_model():
   """Catches differences that are kept for ever."""
   publisher = numpy_following.Publisher(**BOTH)
