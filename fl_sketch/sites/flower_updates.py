@@ -138,7 +138,7 @@ def compressed(
       follower.arrays = _read(state[_MODEL])
       follower.version = state[_OURS]['version']
     if _MEMORY in state:
-      follower.up.memory = state[_MEMORY]['x'].numpy()
+      follower.up.memory = _read(state[_MEMORY])
     model = follower.receive(ours['messages'])
     state[_MODEL] = record(model)
     state[_OURS] = app.ConfigRecord({'version': follower.version})
@@ -151,8 +151,8 @@ def compressed(
       sender = context.node_id & 0xFFFFFFFF
       by = difference(_read(trained), model)
       messages.append(follower.reply(by, sender=sender))
-      if follower.up.memory is not None:
-        state[_MEMORY] = record({'x': follower.up.memory})
+      if follower.up.memory:
+        state[_MEMORY] = record(follower.up.memory)
     fields = {'messages': messages, 'noise': follower.noise}
     reply.content[_OURS] = app.ConfigRecord(fields)
     return reply

@@ -75,7 +75,7 @@ class Updates:
   def __init__(self, compressor: str, *, seed: int = 0):
     self._text, self._seed = compressor, seed
     self._parts, self.feedback = _parsed(compressor)
-    self.memory: np.ndarray | None = None  # what feedback has not sent yet
+    self.memory: dict[str, np.ndarray] = {}  # what feedback has not sent yet
 
   def encode(self, arrays: Arrays, *, number: int, sender: int) -> bytes:
     """Encode an update in a round; with error feedback also what was not sent.
@@ -96,9 +96,7 @@ class Updates:
     x, others = _vector(arrays), _others(arrays).values()
     if not _are_finite(x, *others):
       raise ValueError('The update is not finite.')
-    if self.memory is not None:
-      x += self.memory
-      self.memory = None  # before others are made
+    self._add_memory(x, arrays)
     leaves, decoded = [], np.zeros(0, np.float32)
     if x.size:
       stages = self._stages(x.size, number, sender)
@@ -107,13 +105,20 @@ class Updates:
         decoded = _decode(stages, leaves)
       if self.feedback:
         x -= decoded
-        self.memory = x
+        self.memory |= _parts(x, arrays)
     leaves += others
     text = self._description(arrays)
     body = b''.join([text, *map(_little, leaves)])
     del x, leaves  # of a large model
     values = self._seed, number, sender, len(text)
     return sealed.seal(MAGIC, HEADER, *values, body=body), decoded
+
+  def _add_memory(self, x, arrays):
+    """Move the memory of these arrays to a vector; other shapes are dropped."""
+    for name, part in _parts(x, arrays).items():
+      kept = self.memory.pop(name, None)
+      if kept is not None and kept.shape == part.shape:
+        part += kept
 
   def decode(self, message: bytes, like: Arrays) -> dict[str, np.ndarray]:
     """Decode an update of arrays of these names and shapes.
@@ -279,14 +284,19 @@ def _are_finite(*arrays: np.ndarray) -> bool:
   return all(np.isfinite(x).all() for x in arrays)
 
 
-def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
-  """Return the arrays of floats of a vector."""
+def _parts(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
+  """Return the compressed arrays of a vector, as views of it."""
   found, start = {}, 0
   for name, array in _compressed(like).items():
-    part = x[start : start + array.size]
-    found[name] = part.reshape(array.shape).astype(array.dtype, copy=False)
+    found[name] = x[start : start + array.size].reshape(array.shape)
     start += array.size
   return found
+
+
+def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
+  """Return the compressed arrays of a vector, with their dtypes."""
+  parts = _parts(x, like).items()
+  return {k: part.astype(like[k].dtype, copy=False) for k, part in parts}
 
 
 def _little(x: np.ndarray) -> memoryview:

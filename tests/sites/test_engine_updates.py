@@ -130,6 +130,21 @@ def test_flower_clients_that_train_nothing_leave_the_model(flwr, text):
       np.testing.assert_array_equal(made['w'], model['w'])
 
 
+def test_flower_error_feedback_is_of_an_array(flwr):
+  """Catches a memory that a context loses, or that fits the first model."""
+  text = 'sign(error_feedback=True)'
+  inner = Grid(flwr, flower_updates.compressed(text))
+  grid, model = flower_updates.CompressedGrid(inner, text), START
+  for _ in range(30):
+    model = mean(exchange(flwr, grid, model))
+  assert distance(model) < 0.1
+  memory = inner.contexts[7].state['fl_sketch.memory']['w'].numpy()
+  assert memory.shape == END.shape
+  assert memory.any()
+  inner.work = lambda x: {'w': x['w'] + END.T}
+  assert len(exchange(flwr, grid, {'w': END.T})) == 2
+
+
 def test_a_flower_client_that_lost_its_model_gets_it_whole(flwr):
   """Catches a client that never comes back after a restart."""
   inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
