@@ -143,14 +143,18 @@ class Follower:
     self.version, self.arrays = -1, {}
     self.noise = 0.0  # of the last reply
 
-  def receive(self, messages: Sequence[bytes]) -> dict[str, np.ndarray]:
-    """Return the model of the last message.
+  def receive(
+    self, messages: Sequence[bytes], version: int | None = None
+  ) -> dict[str, np.ndarray]:
+    """Return the model of the last message, which must be of a version if given.
 
     PayloadError: a message is damaged, or not of the version after ours.
     """
     for update in map(opened, messages):
       if update.compressor == WHOLE:
         self.arrays = _WHOLE.decode_opened(update, like=update.like)
+      elif self.arrays and update.number <= self.version:
+        continue  # sent again, as our last reply did not arrive
       elif not self.arrays or update.number != self.version + 1:
         raise PayloadError(
           f'Version {update.number} of the model was sent to a receiver of '
@@ -160,6 +164,10 @@ class Follower:
         by = self._down.decode_opened(update, like=self.arrays)
         self.arrays = moved(self.arrays, by)
       self.version = update.number
+    if version not in (None, self.version):
+      raise PayloadError(
+        f'This receiver has version {self.version} of the model, not {version}.'
+      )
     return self.arrays
 
   def reply(self, by: Arrays, *, sender: int) -> bytes:

@@ -1,5 +1,6 @@
 """Compressed models in jobs of Flower and NVFlare that are not ours."""
 
+import copy
 import importlib.util
 import json
 
@@ -53,10 +54,15 @@ class Grid:
     return [*self.contexts]
 
   def send_and_receive(self, messages, *, timeout=None):
-    return [self.answer(message) for message in messages]
+    for i, message in enumerate(messages):
+      message.metadata.__dict__['_message_id'] = f'{i}'
+    answers = [self.answer(message) for message in messages]
+    return [] if timeout == 0 else answers
 
   def answer(self, message):
     node = message.metadata.dst_node_id
+    message = copy.copy(message)
+    message.__dict__['_content'] = copy.copy(message.content)
     try:
       assert node not in self.dead, 'it is gone'
       return self.mod(message, self.contexts[node], self.app)
@@ -75,20 +81,25 @@ class Grid:
     return flwr.Message(content, reply_to=message)
 
 
-def exchange(flwr, grid, model, kind='train'):
-  """The models that clients answer."""
+def task(flwr, model, node, kind='train'):
   made = {k: flwr.Array(x) for k, x in model.items()}
-  records = {'arrays': flwr.ArrayRecord(made)}
-  messages = [
-    flwr.Message(flwr.RecordDict(records), message_type=kind, dst_node_id=node)
-    for node in grid.get_node_ids()
-  ]
-  replies = grid.send_and_receive(messages)
+  content = flwr.RecordDict({'arrays': flwr.ArrayRecord(made)} if model else {})
+  return flwr.Message(content, message_type=kind, dst_node_id=node)
+
+
+def answered(replies):
+  """The models of replies."""
   return [
     {k: x.numpy() for k, x in reply.content['arrays'].items()}
     for reply in replies
     if not reply.has_error() and 'arrays' in reply.content
   ]
+
+
+def exchange(flwr, grid, model, kind='train', timeout=None):
+  """The models that clients answer."""
+  messages = [task(flwr, model, node, kind) for node in grid.get_node_ids()]
+  return answered(grid.send_and_receive(messages, timeout=timeout))
 
 
 def mean(models):
@@ -169,6 +180,57 @@ def test_a_flower_client_without_the_mod_is_an_error(flwr, capsys):
   grid = flower_updates.CompressedGrid(inner, TWO_BITS)
   assert not exchange(flwr, grid, START)
   assert 'The reply of client 7 is refused.' in capsys.readouterr().err
+
+
+def test_flower_messages_without_a_model_need_no_mod(flwr):
+  """Catches a reply that is refused although nothing of it is compressed."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.app = lambda message, context: flwr.Message(
+    flwr.RecordDict({'known': flwr.ConfigRecord()}), reply_to=message
+  )
+  messages = [task(flwr, x, 7, 'query') for x in ({}, START, {})]
+  replies = grid.send_and_receive(messages)
+  assert [[*reply.content] for reply in replies] == [['known']] * 3
+
+
+def test_flower_models_of_one_client_travel_as_they_are(flwr):
+  """Catches an exchange whose models make one another's replies stale."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.contexts[12] = inner.context(12)
+  shared, own = mean(exchange(flwr, grid, START)), START | {'w': -END}
+  tasks = zip((shared, own, shared), grid.get_node_ids(), strict=True)
+  messages = [task(flwr, *pair) for pair in tasks]
+  one, other, third = answered(grid.send_and_receive(messages))
+  np.testing.assert_array_equal(other['w'], 0 * END)
+  for made in one, third:
+    assert distance(made) < 0.4 * distance(shared) + 0.4 * distance(START)
+  assert len(exchange(flwr, grid, mean([one, third]))) == 3
+
+
+def test_flower_clients_whose_replies_came_late_take_part_again(flwr):
+  """Catches a difference that comes twice and is refused."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  model = mean(exchange(flwr, grid, START))
+  assert not exchange(flwr, grid, model, timeout=0)
+  made = exchange(flwr, grid, model | {'n': np.array(5)})
+  assert [x['n'] for x in made] == [6, 6]
+  assert distance(mean(made)) < distance(model)
+  messages = [task(flwr, mean(made), 7) for _ in range(2)]
+  assert len(answered(grid.send_and_receive(messages))) == 2
+
+
+def test_a_flower_client_without_a_model_trains_none(flwr):
+  """Catches an empty model where the server's has not changed."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.work = lambda model: {'w': model['w']}
+  assert len(exchange(flwr, grid, START)) == 2
+  inner.contexts[30] = inner.context(30)
+  assert len(exchange(flwr, grid, START)) == 1
+  assert len(exchange(flwr, grid, START)) == 2
 
 
 class Context:
