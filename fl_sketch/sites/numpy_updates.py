@@ -93,9 +93,11 @@ class Updates:
     return message, {**arrays, **_split(x, arrays)}
 
   def _encoded(self, arrays, number, sender, decodes):
-    x, others = _vector(arrays), _others(arrays).values()
+    x, *others = _leaves(arrays)
     if not _are_finite(x, *others):
-      raise ValueError('The update is not finite.')
+      finite = lambda name: _are_finite(*_leaves({name: arrays[name]}))
+      name = next(name for name in arrays if not finite(name))
+      raise ValueError(f'{name} is not finite in float32.')
     self._add_memory(x, arrays)
     leaves, decoded = [], np.zeros(0, np.float32)
     if x.size:
@@ -107,7 +109,8 @@ class Updates:
         x -= decoded
         self.memory |= _parts(x, arrays)
     leaves += others
-    text = self._description(arrays)
+    kinds = {k: [x.dtype.name, x.shape] for k, x in arrays.items()}
+    text = json.dumps([self._text, kinds]).encode()
     body = b''.join([text, *map(_little, leaves)])
     del x, leaves  # of a large model
     values = self._seed, number, sender, len(text)
@@ -157,10 +160,6 @@ class Updates:
   def has_sketch(self) -> bool:
     """Whether the error of a vector may be larger than the vector."""
     return self._parts[0]['kind'] in _SKETCHES
-
-  def _description(self, arrays) -> bytes:
-    kinds = {k: [x.dtype.name, x.shape] for k, x in arrays.items()}
-    return json.dumps([self._text, kinds]).encode()
 
   def _stages(self, d, number, sender) -> list[_Stage]:
     """Build the compressor of d numbers, for a round of a sender."""
@@ -278,6 +277,10 @@ def _vector(arrays: Arrays) -> np.ndarray:
   parts = [np.ravel(x) for x in _compressed(arrays).values()]
   with np.errstate(over='ignore'):  # what float32 cannot hold is refused
     return np.concatenate([[], *parts], dtype=np.float32, casting='same_kind')
+
+
+def _leaves(arrays: Arrays) -> list[np.ndarray]:
+  return [_vector(arrays), *_others(arrays).values()]
 
 
 def _are_finite(*arrays: np.ndarray) -> bool:

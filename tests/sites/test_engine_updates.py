@@ -341,6 +341,33 @@ def test_nvflare_differences_and_tensors():
 
 
 @needs_nvflare
+@pytest.mark.parametrize('kind', ['bfloat16', 'float16', 'float64'])
+def test_nvflare_tensors_keep_their_dtypes(kind, tmp_path):
+  """Catches other dtypes, and bytes counted of float32."""
+  torch = pytest.importorskip('torch')
+  kind, report = getattr(torch, kind), tmp_path / 'bytes.jsonl'
+  job = Job(report=str(report))
+  model = {'w': torch.zeros(90, 50, dtype=kind), 'n': torch.tensor(0)}
+  model['c'] = torch.tensor([2.0**24, 0], dtype=torch.float64)
+
+  def work(got):
+    assert {k: x.dtype for k, x in got.items()} == kinds
+    w = got['w'] / 2 + torch.from_numpy(END).to(kind) / 2
+    return got | {'w': w, 'c': got['c'] + 1}
+
+  kinds = {k: x.dtype for k, x in model.items()}
+  for number in range(3):
+    model = job.train('a', model, work=work)
+    assert {k: x.dtype for k, x in model.items()} == kinds
+    assert [*model['c']] == [2**24 + number + 1, number + 1]
+    off = distance({'w': model['w'].float().numpy()})
+    assert off < (0.7, 0.6, 0.4)[number]
+  row = json.loads(report.read_text().splitlines()[-1])
+  for way in 'up', 'down':
+    assert row[way]['uncompressed'] == 4500 * kind.itemsize + 8 + 16
+
+
+@needs_nvflare
 @pytest.mark.parametrize('text', [TWO_BITS, 'sign(error_feedback=True)'])
 def test_nvflare_clients_that_train_nothing_leave_the_model(text):
   """Catches a model that becomes what clients have, with all its errors."""
@@ -388,5 +415,9 @@ def test_a_side_without_the_filter_is_named():
   job.filtered('a', 'server', 'in', data)
   with pytest.raises(sealed.PayloadError, match='a sent a model'):
     job.filtered('server', 'a', 'in', START)
+  data = job.filtered('a', 'server', 'out', trained(START))
+  job.filtered('server', 'b', 'out', trained(START))
+  with pytest.raises(sealed.PayloadError, match=r'of a: .* version 0 '):
+    job.filtered('server', 'a', 'in', data)
   with pytest.raises(sealed.PayloadError, match='server sent a model'):
     job.filtered('b', 'server', 'in', START)

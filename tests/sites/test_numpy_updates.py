@@ -221,8 +221,8 @@ def test_what_is_no_update_is_refused():
   """Catches a NaN that is sent, and numbers that float32 cannot hold."""
   updates = numpy_updates.Updates('sign')
   for wrong in np.array([np.nan]), np.array([[1e39]]), np.array(['text']):
-    with pytest.raises(ValueError, match=r'finite|whole numbers'):
-      updates.encode({'w': wrong}, number=0, sender=0)
+    with pytest.raises(ValueError, match=r'w (is not finite|has neither)'):
+      updates.encode({'b': np.ones(3), 'w': wrong}, number=0, sender=0)
 
 
 def test_fractions_are_those_of_the_loop():
