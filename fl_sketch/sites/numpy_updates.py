@@ -93,10 +93,10 @@ class Updates:
     return message, {**arrays, **_split(x, arrays)}
 
   def _encoded(self, arrays, number, sender, decodes):
-    x, *others = _leaves(arrays)
+    x, others = _vector(arrays), _others(arrays).values()
     if not _are_finite(x, *others):
-      finite = lambda name: _are_finite(*_leaves({name: arrays[name]}))
-      name = next(name for name in arrays if not finite(name))
+      finite = lambda k: _are_finite(arrays[k], _vector({k: arrays[k]}))
+      name = next(k for k in arrays if not finite(k))
       raise ValueError(f'{name} is not finite in float32.')
     self._add_memory(x, arrays)
     leaves, decoded = [], np.zeros(0, np.float32)
@@ -277,10 +277,6 @@ def _vector(arrays: Arrays) -> np.ndarray:
   parts = [np.ravel(x) for x in _compressed(arrays).values()]
   with np.errstate(over='ignore'):  # what float32 cannot hold is refused
     return np.concatenate([[], *parts], dtype=np.float32, casting='same_kind')
-
-
-def _leaves(arrays: Arrays) -> list[np.ndarray]:
-  return [_vector(arrays), *_others(arrays).values()]
 
 
 def _are_finite(*arrays: np.ndarray) -> bool:
