@@ -34,7 +34,8 @@ class CompressedGrid:
   """A `flwr.serverapp.Grid` whose messages travel compressed, both ways.
 
   A message has a model in the record `arrays`; other records travel as they
-  are. A client that lacks the last model gets it whole.
+  are, and so do models that differ from the first of their exchange. A client
+  that lacks the last model gets it whole.
 
   Args:
     grid: of the ServerApp.
@@ -64,27 +65,30 @@ class CompressedGrid:
 
     A reply that is damaged or not compressed becomes an error of its client.
     """
-    messages, published = [*messages], None
+    messages, sent, first = [*messages], [], None
     for message in messages:
       model = message.content.array_records.get(self._arrays)
       if model is None:
         continue
-      if model is not published:  # clients of a round share one
+      if first is None:
+        first = model
         self._publisher.publish(_read(model))
-        published = model
-      self._compress(message)
-    by_node = {message.metadata.dst_node_id: message for message in messages}
-    made = []
-    for reply in self._grid.send_and_receive(messages, timeout=timeout):
-      node = reply.metadata.src_node_id
-      try:
-        made.append(self._decompressed(reply, node))
-      except PayloadError as e:
-        progress.note(f'The reply of client {node} is refused. {e}')
-        error = self._app.Error(0, str(e))
-        made.append(self._app.Message(error, reply_to=by_node[node]))
+      if model == first:  # often the same record
+        self._compress(message)
+        sent.append(message)
+    replies = [*self._grid.send_and_receive(messages, timeout=timeout)]
+    sent = {x.metadata.message_id: x for x in sent}  # which the grid has set
+    for i, reply in enumerate(replies):
+      if message := sent.get(reply.metadata.reply_to_message_id):
+        node = message.metadata.dst_node_id
+        try:
+          self._decompress(reply, node)
+        except PayloadError as e:
+          progress.note(f'The reply of client {node} is refused. {e}')
+          error = self._app.Error(0, str(e))
+          replies[i] = self._app.Message(error, reply_to=message)
     self._traffic.close()
-    return made
+    return replies
 
   def _compress(self, message):
     """Replace the model of a message by the messages that its client lacks."""
@@ -95,23 +99,23 @@ class CompressedGrid:
     self._traffic.add('down', whole, size, publisher.noise)
     # What is sent to others stays as it is: messages may share records.
     others = {k: x for k, x in content.items() if k != self._arrays}
-    ours = self._app.ConfigRecord({'messages': parts, 'arrays': self._arrays})
+    fields = {'messages': parts, 'arrays': self._arrays}
+    ours = self._app.ConfigRecord(fields | {'version': publisher.version})
     message.content = self._app.RecordDict(others | {_OURS: ours})
 
-  def _decompressed(self, reply, node):
+  def _decompress(self, reply, node):
     if reply.has_error():  # it may have lost its model
       self._known.pop(node, None)
-      return reply
+      return
     if (ours := reply.content.pop(_OURS, None)) is None:
       raise PayloadError('Its ClientApp needs the mod `compressed`.')
-    self._known[node] = self._publisher.version
+    self._known[node] = ours['version']
     for message in ours['messages']:
       by = self._publisher.read(message)
-      arrays = moved(self._publisher.arrays, by)
+      arrays = moved(self._publisher.model, by)
       self._traffic.add('up', nbytes(arrays), len(message), ours['noise'])
       arrays = {k: self._app.Array(x) for k, x in arrays.items()}
       reply.content[self._arrays] = self._app.ArrayRecord(arrays)
-    return reply
 
 
 def compressed(
@@ -138,8 +142,8 @@ def compressed(
       follower.arrays = _read(state[_MODEL])
       follower.version = state[_OURS]['version']
     if _MEMORY in state:
-      follower.up.memory = state[_MEMORY]['x'].numpy()
-    model = follower.receive(ours['messages'])
+      follower.up.memory = _read(state[_MEMORY])
+    model = follower.receive(ours['messages'], ours['version'])
     state[_MODEL] = record(model)
     state[_OURS] = app.ConfigRecord({'version': follower.version})
     message.content[name] = record(model)
@@ -151,10 +155,11 @@ def compressed(
       sender = context.node_id & 0xFFFFFFFF
       by = difference(_read(trained), model)
       messages.append(follower.reply(by, sender=sender))
-      if follower.up.memory is not None:
-        state[_MEMORY] = record({'x': follower.up.memory})
+      if follower.up.memory:
+        state[_MEMORY] = record(follower.up.memory)
     fields = {'messages': messages, 'noise': follower.noise}
-    reply.content[_OURS] = app.ConfigRecord(fields)
+    version = {'version': follower.version}
+    reply.content[_OURS] = app.ConfigRecord(fields | version)
     return reply
 
   return mod

@@ -74,8 +74,8 @@ class Updates:
 
   def __init__(self, compressor: str, *, seed: int = 0):
     self._text, self._seed = compressor, seed
-    self._parts, self._feedback = _parsed(compressor)
-    self.memory: np.ndarray | None = None  # what feedback has not sent yet
+    self._parts, self.feedback = _parsed(compressor)
+    self.memory: dict[str, np.ndarray] = {}  # what feedback has not sent yet
 
   def encode(self, arrays: Arrays, *, number: int, sender: int) -> bytes:
     """Encode an update in a round; with error feedback also what was not sent.
@@ -83,7 +83,7 @@ class Updates:
     ValueError: a float is not finite, or an array has neither floats nor whole
     numbers.
     """
-    return self._encoded(arrays, number, sender, decodes=self._feedback)[0]
+    return self._encoded(arrays, number, sender, decodes=self.feedback)[0]
 
   def encode_decoded(
     self, arrays: Arrays, *, number: int, sender: int
@@ -95,25 +95,33 @@ class Updates:
   def _encoded(self, arrays, number, sender, decodes):
     x, others = _vector(arrays), _others(arrays).values()
     if not _are_finite(x, *others):
-      raise ValueError('The update is not finite.')
-    if self.memory is not None:
-      x += self.memory
-      self.memory = None  # before others are made
+      finite = lambda k: _are_finite(arrays[k], _vector({k: arrays[k]}))
+      name = next(k for k in arrays if not finite(k))
+      raise ValueError(f'{name} is not finite in float32.')
+    self._add_memory(x, arrays)
     leaves, decoded = [], np.zeros(0, np.float32)
     if x.size:
       stages = self._stages(x.size, number, sender)
       leaves += _encode(stages, x)
       if decodes:
         decoded = _decode(stages, leaves)
-      if self._feedback:
+      if self.feedback:
         x -= decoded
-        self.memory = x
+        self.memory |= _parts(x, arrays)
     leaves += others
-    text = self._description(arrays)
+    kinds = {k: [x.dtype.name, x.shape] for k, x in arrays.items()}
+    text = json.dumps([self._text, kinds]).encode()
     body = b''.join([text, *map(_little, leaves)])
     del x, leaves  # of a large model
     values = self._seed, number, sender, len(text)
     return sealed.seal(MAGIC, HEADER, *values, body=body), decoded
+
+  def _add_memory(self, x, arrays):
+    """Move the memory of these arrays to a vector; other shapes are dropped."""
+    for name, part in _parts(x, arrays).items():
+      kept = self.memory.pop(name, None)
+      if kept is not None and kept.shape == part.shape:
+        part += kept
 
   def decode(self, message: bytes, like: Arrays) -> dict[str, np.ndarray]:
     """Decode an update of arrays of these names and shapes.
@@ -152,10 +160,6 @@ class Updates:
   def has_sketch(self) -> bool:
     """Whether the error of a vector may be larger than the vector."""
     return self._parts[0]['kind'] in _SKETCHES
-
-  def _description(self, arrays) -> bytes:
-    kinds = {k: [x.dtype.name, x.shape] for k, x in arrays.items()}
-    return json.dumps([self._text, kinds]).encode()
 
   def _stages(self, d, number, sender) -> list[_Stage]:
     """Build the compressor of d numbers, for a round of a sender."""
@@ -279,14 +283,19 @@ def _are_finite(*arrays: np.ndarray) -> bool:
   return all(np.isfinite(x).all() for x in arrays)
 
 
-def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
-  """Return the arrays of floats of a vector."""
+def _parts(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
+  """Return the compressed arrays of a vector, as views of it."""
   found, start = {}, 0
   for name, array in _compressed(like).items():
-    part = x[start : start + array.size]
-    found[name] = part.reshape(array.shape).astype(array.dtype, copy=False)
+    found[name] = x[start : start + array.size].reshape(array.shape)
     start += array.size
   return found
+
+
+def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
+  """Return the compressed arrays of a vector, with their dtypes."""
+  parts = _parts(x, like).items()
+  return {k: part.astype(like[k].dtype, copy=False) for k, part in parts}
 
 
 def _little(x: np.ndarray) -> memoryview:

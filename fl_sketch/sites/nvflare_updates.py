@@ -29,7 +29,7 @@ _Filter: Any = object  # this module is read where NVFlare is not, too
 if importlib.util.find_spec('nvflare') is not None:
   _Filter = importlib.import_module('nvflare.apis.dxo_filter').DXOFilter
 _END, _VERSION = 'fl_sketch.end', 'fl_sketch.version'  # in NVFlare's contexts
-_OURS, _NOISE, _TORCH = 'fl_sketch.messages', 'noise', 'torch'
+_OURS, _NOISE, _TORCH = 'fl_sketch.messages', 'noise', 'torch'  # of a DXO
 _LOCK = threading.Lock()  # a server has a thread for each client
 
 
@@ -101,11 +101,18 @@ class ModelCompressor(_Filter):
         if is_sent:
           end = _Server(end, self.report)
         fl_ctx.set_prop(_END, end, private=True, sticky=True)
-      if isinstance(end, _Server):
-        data = (end.send if is_sent else end.read)(dxo, fl_ctx)
-      else:
-        data = (_reply if is_sent else _receive)(end, dxo, fl_ctx)
-    return self._dxo.DXO(dxo.data_kind, data, dxo.meta)
+      try:
+        if isinstance(end, _Server):
+          data = (end.send if is_sent else end.read)(dxo, fl_ctx)
+        else:
+          data = (_reply if is_sent else _receive)(end, dxo, fl_ctx)
+      except PayloadError as e:
+        raise PayloadError(f'A message of {_peer(fl_ctx)}: {e}') from e
+    # NVFlare adds the history of the old DXO to that of the new one, and
+    # clients of a broadcast share the metadata.
+    history = self._dxo.MetaKey.FILTER_HISTORY
+    meta = {k: x for k, x in dxo.meta.items() if k != history}
+    return self._dxo.DXO(dxo.data_kind, data, meta)
 
   def handle_event(self, event_type: str, fl_ctx: Any):
     """Tell of the last round when the job ends, as of `FLComponent`."""
@@ -125,7 +132,7 @@ class _Server:
     self._sent: dict[str, int] = {}  # versions by client
 
   def send(self, dxo, fl_ctx):
-    arrays, is_torch = _to_numpy(dxo.data)
+    arrays, kinds = _to_numpy(dxo.data)
     publisher, client = self._publisher, _peer(fl_ctx)
     before = publisher.version
     publisher.publish(arrays)
@@ -137,18 +144,17 @@ class _Server:
     self._sent[client] = publisher.version
     messages = publisher.messages(known)
     size = sum(map(len, messages))
-    whole = nbytes(publisher.arrays)
-    self.traffic.add('down', whole, size, publisher.noise)
-    return {_OURS: messages, _TORCH: is_torch}
+    self.traffic.add('down', nbytes(dxo.data), size, publisher.noise)
+    return {_OURS: messages, _TORCH: kinds}
 
   def read(self, dxo, fl_ctx):
     (message,) = dxo.data[_OURS]
     arrays = self._publisher.read(message)
-    noise = dxo.data[_NOISE]
-    self.traffic.add('up', nbytes(arrays), len(message), noise)
     if dxo.data_kind == 'WEIGHTS':
-      arrays = moved(self._publisher.arrays, arrays)
-    return _restored(arrays, dxo.data[_TORCH])
+      arrays = moved(self._publisher.model, arrays)
+    data, noise = _restored(arrays, dxo.data[_TORCH]), dxo.data[_NOISE]
+    self.traffic.add('up', nbytes(data), len(message), noise)
+    return data
 
 
 def _receive(follower, dxo, fl_ctx):
@@ -158,31 +164,34 @@ def _receive(follower, dxo, fl_ctx):
 
 
 def _reply(follower, dxo, fl_ctx):
-  by, is_torch = _to_numpy(dxo.data)
+  by, kinds = _to_numpy(dxo.data)
   if dxo.data_kind == 'WEIGHTS':
     by = difference(by, follower.arrays)
   sender = zlib.crc32(fl_ctx.get_identity_name().encode())
   message = follower.reply(by, sender=sender)
-  return {_OURS: [message], _NOISE: follower.noise, _TORCH: is_torch}
+  return {_OURS: [message], _NOISE: follower.noise, _TORCH: kinds}
 
 
 def _peer(fl_ctx) -> str:
   return fl_ctx.get_peer_context().get_identity_name()
 
 
-def _to_numpy(data) -> tuple[dict[str, np.ndarray], bool]:
-  """Return the arrays of a model, and whether they are tensors of PyTorch."""
-  is_torch = any(hasattr(x, 'detach') for x in data.values())
-  if is_torch:
-    data = {k: x.detach().cpu() for k, x in data.items()}
-    data = {
-      k: x.float() if x.is_floating_point() else x for k, x in data.items()
-    }
-  return {k: np.asarray(x) for k, x in data.items()}, is_torch
+def _to_numpy(data) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+  """Return the arrays of a model, and the dtypes of tensors of PyTorch."""
+  data, kinds = dict(data), {}
+  for k, x in data.items():
+    if hasattr(x, 'detach'):
+      kinds[k] = str(x.dtype).removeprefix('torch.')
+      x = x.detach().cpu()
+      is_half = x.is_floating_point() and x.element_size() < 4
+      data[k] = x.float() if is_half else x  # NumPy lacks bfloat16
+  return {k: np.asarray(x) for k, x in data.items()}, kinds
 
 
-def _restored(arrays, is_torch):
-  if not is_torch:
-    return arrays
-  torch = importlib.import_module('torch')
-  return {k: torch.from_numpy(np.array(x)) for k, x in arrays.items()}
+def _restored(arrays, kinds):
+  arrays = {k: np.array(x) for k, x in arrays.items()}  # trainers write to it
+  if kinds:
+    torch = importlib.import_module('torch')
+    for k, kind in kinds.items():
+      arrays[k] = torch.from_numpy(arrays[k]).to(getattr(torch, kind))
+  return arrays

@@ -1,28 +1,12 @@
-"""Compressed models in jobs of Flower and NVFlare that are not ours."""
+"""Compressed models in jobs of Flower that are not ours."""
 
-import importlib.util
+import copy
 import json
 
-from fl_sketch.sites import flower_updates, nvflare_updates, sealed
+from engine_models import END, START, TWO_BITS, distance, mean, trained
+from fl_sketch.sites import flower_updates
 import numpy as np
 import pytest
-
-TWO_BITS = 'eden(bits=2)'
-END = np.random.default_rng(0).standard_normal((90, 50)).astype('f4')
-START = {'w': np.zeros((90, 50), 'f4'), 'n': np.array(0)}
-needs_nvflare = pytest.mark.skipif(
-  importlib.util.find_spec('nvflare') is None,
-  reason="needs nvflare: pip install 'fl_sketch[nvflare]'",
-)
-
-
-def trained(model):
-  """A model after local work: half as far from END."""
-  return {'w': (model['w'] + END) / 2, 'n': np.asarray(model['n'] + 1)}
-
-
-def distance(model):
-  return np.linalg.norm(model['w'] - END) / np.linalg.norm(END)
 
 
 @pytest.fixture
@@ -40,7 +24,7 @@ class Grid:
   """Two ClientApps with a context each, in this process."""
 
   def __init__(self, flwr, mod):
-    self.flwr, self.mod, self.dead = flwr, mod, set()
+    self.flwr, self.mod, self.work, self.dead = flwr, mod, trained, set()
     self.contexts = {node: self.context(node) for node in (7, 30)}
 
   def context(self, node):
@@ -53,10 +37,15 @@ class Grid:
     return [*self.contexts]
 
   def send_and_receive(self, messages, *, timeout=None):
-    return [self.answer(message) for message in messages]
+    for i, message in enumerate(messages):
+      message.metadata.__dict__['_message_id'] = f'{i}'
+    answers = [self.answer(message) for message in messages]
+    return [] if timeout == 0 else answers
 
   def answer(self, message):
     node = message.metadata.dst_node_id
+    message = copy.copy(message)
+    message.__dict__['_content'] = copy.copy(message.content)
     try:
       assert node not in self.dead, 'it is gone'
       return self.mod(message, self.contexts[node], self.app)
@@ -69,21 +58,20 @@ class Grid:
     model = {k: x.numpy() for k, x in message.content['arrays'].items()}
     content = {'metrics': flwr.MetricRecord({'num-examples': 1})}
     if message.metadata.message_type == 'train':
-      made = {k: flwr.Array(x) for k, x in trained(model).items()}
+      made = {k: flwr.Array(x) for k, x in self.work(model).items()}
       content['arrays'] = flwr.ArrayRecord(made)
     content = flwr.RecordDict(content)
     return flwr.Message(content, reply_to=message)
 
 
-def exchange(flwr, grid, model, kind='train'):
-  """The models that clients answer."""
+def task(flwr, model, node, kind='train'):
   made = {k: flwr.Array(x) for k, x in model.items()}
-  records = {'arrays': flwr.ArrayRecord(made)}
-  messages = [
-    flwr.Message(flwr.RecordDict(records), message_type=kind, dst_node_id=node)
-    for node in grid.get_node_ids()
-  ]
-  replies = grid.send_and_receive(messages)
+  content = flwr.RecordDict({'arrays': flwr.ArrayRecord(made)} if model else {})
+  return flwr.Message(content, message_type=kind, dst_node_id=node)
+
+
+def answered(replies):
+  """The models of replies."""
   return [
     {k: x.numpy() for k, x in reply.content['arrays'].items()}
     for reply in replies
@@ -91,9 +79,10 @@ def exchange(flwr, grid, model, kind='train'):
   ]
 
 
-def mean(models):
-  average = lambda k: np.asarray(np.mean([m[k] for m in models], axis=0))
-  return {k: average(k) for k in START}
+def exchange(flwr, grid, model, kind='train', timeout=None):
+  """The models that clients answer."""
+  messages = [task(flwr, model, node, kind) for node in grid.get_node_ids()]
+  return answered(grid.send_and_receive(messages, timeout=timeout))
 
 
 def test_flower_trains_with_few_bytes(flwr, tmp_path):
@@ -117,6 +106,32 @@ def test_flower_trains_with_few_bytes(flwr, tmp_path):
     assert row['up']['noise'] == pytest.approx(0.365, abs=0.02)
   for row in rows[1::2]:
     assert row['down']['uncompressed'] / row['down']['sent'] > 14
+
+
+@pytest.mark.parametrize('text', [TWO_BITS, 'sign(error_feedback=True)'])
+def test_flower_clients_that_train_nothing_leave_the_model(flwr, text):
+  """Catches a model that becomes what clients have, with all its errors."""
+  inner = Grid(flwr, flower_updates.compressed(text))
+  inner.work = lambda model: model
+  grid = flower_updates.CompressedGrid(inner, text)
+  for model in START, START | {'w': END}, START | {'w': END, 'n': np.array(1)}:
+    for made in exchange(flwr, grid, model):
+      np.testing.assert_array_equal(made['w'], model['w'])
+
+
+def test_flower_error_feedback_is_of_an_array(flwr):
+  """Catches a memory that a context loses, or that fits the first model."""
+  text = 'sign(error_feedback=True)'
+  inner = Grid(flwr, flower_updates.compressed(text))
+  grid, model = flower_updates.CompressedGrid(inner, text), START
+  for _ in range(30):
+    model = mean(exchange(flwr, grid, model))
+  assert distance(model) < 0.1
+  memory = inner.contexts[7].state['fl_sketch.memory']['w'].numpy()
+  assert memory.shape == END.shape
+  assert memory.any()
+  inner.work = lambda x: {'w': x['w'] + END.T}
+  assert len(exchange(flwr, grid, {'w': END.T})) == 2
 
 
 def test_a_flower_client_that_lost_its_model_gets_it_whole(flwr):
@@ -145,113 +160,52 @@ def test_a_flower_client_without_the_mod_is_an_error(flwr, capsys):
   assert 'The reply of client 7 is refused.' in capsys.readouterr().err
 
 
-class Context:
-  """What a filter uses of an FLContext."""
-
-  def __init__(self, name, props, peer=None):
-    self.name, self.props, self.peer = name, props, peer
-
-  def get_prop(self, key, default=None):
-    return self.props.get(key, default)
-
-  def set_prop(self, key, value, private, sticky):
-    assert sticky
-    self.props[key] = value
-
-  def get_identity_name(self):
-    return self.name
-
-  def get_peer_context(self):
-    return self.peer
+def test_flower_messages_without_a_model_need_no_mod(flwr):
+  """Catches a reply that is refused although nothing of it is compressed."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.app = lambda message, context: flwr.Message(
+    flwr.RecordDict({'known': flwr.ConfigRecord()}), reply_to=message
+  )
+  messages = [task(flwr, x, 7, 'query') for x in ({}, START, {})]
+  replies = grid.send_and_receive(messages)
+  assert [[*reply.content] for reply in replies] == [['known']] * 3
 
 
-class Job:
-  """A server and its clients, with filters as of a job."""
-
-  def __init__(self, **options):
-    make = lambda: nvflare_updates.ModelCompressor(TWO_BITS, **options)
-    self.filters = {name: (make(), make()) for name in ('server', 'a', 'b')}
-    self.props = {name: {} for name in self.filters}
-
-  def filtered(self, name, peer, way, data, kind='WEIGHTS'):
-    from nvflare.apis import dxo as dxo_lib
-
-    context = Context(name, self.props[name], Context(peer, self.props[peer]))
-    context.props |= {self.direction(): way}
-    made = self.filters[name][way == 'out']
-    return made.process_dxo(dxo_lib.DXO(kind, data), None, context).data
-
-  def direction(self):
-    from nvflare.apis.fl_constant import FLContextKey
-
-    return FLContextKey.FILTER_DIRECTION
-
-  def train(self, client, model, kind='WEIGHTS', work=trained):
-    data = self.filtered('server', client, 'out', model)
-    got = self.filtered(client, 'server', 'in', data)
-    made = work(got)
-    if kind == 'WEIGHT_DIFF':
-      made = {'w': made['w'] - got['w']}
-    data = self.filtered(client, 'server', 'out', made, kind)
-    return self.filtered('server', client, 'in', data, kind)
+def test_flower_models_of_one_client_travel_as_they_are(flwr):
+  """Catches an exchange whose models make one another's replies stale."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.contexts[12] = inner.context(12)
+  shared, own = mean(exchange(flwr, grid, START)), START | {'w': -END}
+  tasks = zip((shared, own, shared), grid.get_node_ids(), strict=True)
+  messages = [task(flwr, *pair) for pair in tasks]
+  one, other, third = answered(grid.send_and_receive(messages))
+  np.testing.assert_array_equal(other['w'], 0 * END)
+  for made in one, third:
+    assert distance(made) < 0.4 * distance(shared) + 0.4 * distance(START)
+  assert len(exchange(flwr, grid, mean([one, third]))) == 3
 
 
-@needs_nvflare
-def test_nvflare_trains_with_few_bytes(tmp_path):
-  """Catches a client's difference that is added to another's model."""
-  report = tmp_path / 'bytes.jsonl'
-  job, model = Job(report=str(report)), START
-  for number in range(8):
-    made = [job.train(client, model) for client in ('a', 'b')]
-    assert [m['n'] for m in made] == [number + 1] * 2
-    model = mean(made)
-  assert distance(model) < 0.02
-  rows = [json.loads(line) for line in report.read_text().splitlines()]
-  assert len(rows) == 7
-  for row in rows[1:]:
-    for way in 'up', 'down':
-      assert row[way]['uncompressed'] / row[way]['sent'] > 14
+def test_flower_clients_whose_replies_came_late_take_part_again(flwr):
+  """Catches a difference that comes twice and is refused."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  model = mean(exchange(flwr, grid, START))
+  assert not exchange(flwr, grid, model, timeout=0)
+  made = exchange(flwr, grid, model | {'n': np.array(5)})
+  assert [x['n'] for x in made] == [6, 6]
+  assert distance(mean(made)) < distance(model)
+  messages = [task(flwr, mean(made), 7) for _ in range(2)]
+  assert len(answered(grid.send_and_receive(messages))) == 2
 
 
-@needs_nvflare
-def test_nvflare_differences_and_tensors():
-  """Catches a difference that becomes a model, and tensors that do not."""
-  job = Job()
-  diff = job.train('a', START, kind='WEIGHT_DIFF')
-  assert list(diff) == ['w']
-  assert np.linalg.norm(diff['w'] - END / 2) < 0.45 * np.linalg.norm(END / 2)
-  torch = pytest.importorskip('torch')
-  model = {k: torch.from_numpy(x) for k, x in START.items()}
-
-  def work(got):
-    assert {type(x) for x in got.values()} == {torch.Tensor}
-    return {'w': (got['w'] + torch.from_numpy(END)) / 2, 'n': got['n'] + 1}
-
-  made = Job().train('a', model, work=work)
-  assert isinstance(made['w'], torch.Tensor)
-  assert made['n'] == 1
-
-
-@needs_nvflare
-def test_an_nvflare_client_that_begins_again_gets_the_model_whole():
-  """Catches a difference for a client that has no model."""
-  job, model = Job(), START
-  for _ in range(3):
-    model = mean([job.train(client, model) for client in ('a', 'b')])
-  job.props['a'] = {}
-  assert distance(job.train('a', model)) < 0.2
-  job.props['server'] = {}
-  for client in 'a', 'b':
-    assert distance(job.train(client, model)) < 0.2
-
-
-@needs_nvflare
-def test_a_side_without_the_filter_is_named():
-  """Catches a whole model that is read as an update."""
-  job = Job()
-  data = job.filtered('server', 'a', 'out', START)
-  job.filtered('a', 'server', 'in', data)
-  with pytest.raises(sealed.PayloadError, match='a sent a model'):
-    job.filtered('server', 'a', 'in', START)
-  with pytest.raises(sealed.PayloadError, match='server sent a model'):
-    job.filtered('b', 'server', 'in', START)
+def test_a_flower_client_without_a_model_trains_none(flwr):
+  """Catches an empty model where the server's has not changed."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  grid = flower_updates.CompressedGrid(inner, TWO_BITS)
+  inner.work = lambda model: {'w': model['w']}
+  assert len(exchange(flwr, grid, START)) == 2
+  inner.contexts[30] = inner.context(30)
+  assert len(exchange(flwr, grid, START)) == 1
+  assert len(exchange(flwr, grid, START)) == 2

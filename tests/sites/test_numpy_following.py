@@ -20,6 +20,10 @@ def distance(one, other):
   return np.linalg.norm(one['w'] - other['w'])
 
 
+def pair():
+  return numpy_following.Publisher(**BOTH), numpy_following.Follower(**BOTH)
+
+
 def test_receivers_have_the_publishers_model_and_follow():
   """Catches errors that add up, and a receiver that drifts from the others."""
   publisher = numpy_following.Publisher(**BOTH)
@@ -40,6 +44,100 @@ def test_receivers_have_the_publishers_model_and_follow():
   messages = publisher.messages(-1)
   assert len(messages) == 1
   np.testing.assert_array_equal(late.receive(messages)['w'], got['w'])
+
+
+@pytest.mark.parametrize('kind', ['weights', 'difference'])
+@pytest.mark.parametrize(
+  'compressor', ['eden(bits=2)', 'sign(error_feedback=True)']
+)
+def test_receivers_stay_near_the_model(compressor, kind):
+  """Catches errors of the way down that are lost, or are sent twice."""
+  publisher, follower = (
+    make(compressor, seed=3)
+    for make in (numpy_following.Publisher, numpy_following.Follower)
+  )
+  model, lags = {'w': np.float32(END['w']), 'n': np.array(0)}, []
+  for number in range(150):
+    publisher.publish(model | {'n': np.array(number)})
+    got = follower.receive(publisher.messages(follower.version))
+    lags.append(distance(got, publisher.model))
+    step = DRAWS.standard_normal(got['w'].shape, 'f4') * (number < 100)
+    trained = got | {'w': got['w'] + step}
+    by = numpy_following.difference(trained, got)
+    by = publisher.read(follower.reply(by, sender=0))
+    if kind == 'weights':
+      model = numpy_following.moved(publisher.model, by)
+    else:
+      model = {'w': model['w'] + by['w']}
+  norm = np.linalg.norm(END['w'])  # also that of a step
+  assert max(lags[50:100]) < (1 if 'eden' in compressor else 2.5) * norm
+  assert lags[-1] < 1e-3 * norm
+
+
+def test_arrays_that_the_model_lacks_or_a_receiver_leaves_out():
+  """Catches an update that is refused, although its arrays are clear."""
+  publisher, follower = pair()
+  publisher.publish(END)
+  got = follower.receive(publisher.messages(-1))
+  for trained in {'b': got['b'] + 1, 'x': np.ones((3, 4))}, {'w': got['w']}:
+    by = numpy_following.difference(trained, got)
+    by = publisher.read(follower.reply(by, sender=0))
+    made = numpy_following.moved(publisher.model, by)
+    assert {k: x.shape for k, x in made.items()} == {
+      k: x.shape for k, x in trained.items()
+    }
+    for k in trained.keys() - {'w'}:
+      assert np.linalg.norm(made[k] - trained[k]) < 2
+  many = follower.reply({'x': np.ones((2, 20_000))}, sender=0)
+  with pytest.raises(sealed.PayloadError, match='more than 4 times'):
+    publisher.read(many)
+
+
+def test_another_shape_is_named():
+  """Catches one number that is taken for all of a weight."""
+  with pytest.raises(ValueError, match=r'w has shape \(\), but \(90, 50\)'):
+    numpy_following.difference({'w': np.array(0.0)}, END)
+
+
+@pytest.mark.parametrize('kind', ['f2', 'f4', 'f8'])
+def test_models_keep_their_dtypes_and_counters(kind):
+  """Catches float32 in the place of others, and a count that it rounds."""
+  publisher, follower = pair()
+  for number in range(3):
+    model = {
+      'w': np.asarray(END['w'] * number, kind), 'b': np.ones(3, kind),
+      'count': np.array(2.0**24 + number), 'n': np.array(number),
+    }  # fmt: skip
+    publisher.publish(model)
+    got = follower.receive(publisher.messages(follower.version))
+    _, late = pair()
+    for arrays in got, late.receive(publisher.messages(-1)), publisher.arrays:
+      for k, x in model.items():
+        assert arrays[k].dtype == x.dtype
+        np.testing.assert_array_equal(arrays[k], got[k] if k == 'w' else x)
+  by = numpy_following.difference({'count': got['count'] + 1}, got)
+  by = publisher.read(follower.reply(by, sender=0))
+  assert numpy_following.moved(model, by)['count'] == 2**24 + 3
+
+
+def test_a_count_that_was_averaged_is_not_another_model():
+  """Catches models that travel whole as their integers became floats."""
+  publisher, follower = pair()
+  publisher.publish(END)
+  follower.receive(publisher.messages(-1))
+  publisher.publish(END | {'n': np.array(0.5)})
+  (message,) = publisher.messages(0)
+  assert len(message) < END['w'].nbytes / 12
+  assert follower.receive([message])['n'] == 0.5
+
+
+def test_other_shapes_of_the_same_bytes_are_another_model():
+  """Catches a checksum of bytes alone."""
+  publisher, follower = pair()
+  for shape in (4, 8), (8, 4):
+    publisher.publish({'w': np.zeros(shape)})
+    got = follower.receive(publisher.messages(follower.version))
+    assert got['w'].shape == shape
 
 
 def test_who_lacks_more_than_a_model_gets_the_model():

@@ -128,8 +128,24 @@ def test_error_feedback_sends_all_in_the_end(text):
   for number in range(5):
     message = updates.encode(UPDATE, number=number, sender=0)
     total += updates.decode(message, like=UPDATE)['weight']
-  left = updates.memory[-UPDATE['weight'].size :].reshape(60, 7)
-  np.testing.assert_allclose(total + left, 5 * UPDATE['weight'], atol=1e-4)
+  left = total + updates.memory['weight']
+  np.testing.assert_allclose(left, 5 * UPDATE['weight'], atol=1e-4)
+
+
+def test_error_feedback_is_of_an_array():
+  """Catches memory that is added to another array, or to another shape."""
+  updates = numpy_updates.Updates('sign(error_feedback=True)')
+  x, sent = DRAWS.standard_normal((2, 60, 70)), {}
+  for number, names in enumerate(('ab', 'a', 'b', 'b')):
+    arrays = {name: x['ab'.index(name)] for name in names}
+    message = updates.encode(arrays, number=number, sender=0)
+    for name, part in updates.decode(message, like=arrays).items():
+      sent[name] = sent.get(name, 0) + part
+  for i, name in enumerate('ab'):
+    total = sent[name] + updates.memory[name]
+    np.testing.assert_allclose(total, (2 + i) * x[i], atol=1e-4)
+  updates.encode({'a': x[0].T}, number=4, sender=0)
+  assert updates.memory['a'].shape == (70, 60)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +221,8 @@ def test_what_is_no_update_is_refused():
   """Catches a NaN that is sent, and numbers that float32 cannot hold."""
   updates = numpy_updates.Updates('sign')
   for wrong in np.array([np.nan]), np.array([[1e39]]), np.array(['text']):
-    with pytest.raises(ValueError, match=r'finite|whole numbers'):
-      updates.encode({'w': wrong}, number=0, sender=0)
+    with pytest.raises(ValueError, match=r'w (is not finite|has neither)'):
+      updates.encode({'b': np.ones(3), 'w': wrong}, number=0, sender=0)
 
 
 def test_fractions_are_those_of_the_loop():
