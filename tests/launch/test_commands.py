@@ -198,6 +198,7 @@ def test_lists_load_no_library():
   harness.python('-c', LIGHT)
 
 
+@pytest.mark.nightly
 def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
   """Catches a statement that is cut off, or a secret that is kept."""
   exp = runs.build(PRIVATE)
