@@ -108,6 +108,11 @@ def algorithm(
   return by_shard(build, specs)
 
 
+def is_algorithm(compressor: Compressor) -> bool:
+  """Return whether a compressor is a registered algorithm, such as 'ef21'."""
+  return [_registry(call).kind for call in _calls(compressor)] == ['algorithm']
+
+
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   """Build the `Make` of an algorithm whose update estimates the mean."""
   calls = _calls(compressor)

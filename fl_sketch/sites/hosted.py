@@ -198,7 +198,7 @@ class Site:
 
 
 def _read(message, like):
-  """Return the arrays of a message, on the devices of those of `like`."""
+  """Decode a message into arrays on the devices that hold those of `like`."""
   found = wire.read_payload(wire.decode_reply(message), like)
   # An array that jit may move stays one, so that it fits those on a mesh.
   where = lambda x: x.sharding if getattr(x, 'committed', False) else None

@@ -82,7 +82,9 @@ def noise(sent: Arrays, decoded: Arrays) -> float:
 
 
 class Publisher:
-  """The side that has new models: the last is `model`, receivers have `arrays`.
+  """Sends each new model as a compressed difference to what receivers have.
+
+  The last model is `model`; receivers have `arrays`.
 
   Args:
     compressor: of what receivers answer, a text as of `Updates`.
@@ -157,7 +159,10 @@ class Publisher:
 
 
 class Follower:
-  """The side that receives models, with the arguments of its `Publisher`."""
+  """Rebuilds the models of a `Publisher`, and compresses the replies to it.
+
+  It has the arguments of its publisher.
+  """
 
   def __init__(
     self, compressor: str, *, down: str | None = None, seed: int = 0

@@ -45,7 +45,7 @@ class _Stage(NamedTuple):
 
 
 class Opened(NamedTuple):
-  """The fields and the body of a message whose checksum is right."""
+  """A parsed message: its header fields, and its body with the arrays."""
 
   seed: int
   number: int  # of a round, or a version
@@ -88,7 +88,7 @@ class Updates:
   def encode_decoded(
     self, arrays: Arrays, *, number: int, sender: int
   ) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Encode an update; return also the arrays that a receiver decodes."""
+    """Encode an update; return the message, and what a receiver decodes."""
     message, x = self._encoded(arrays, number, sender, decodes=True)
     return message, {**arrays, **_split(x, arrays)}
 
@@ -132,7 +132,7 @@ class Updates:
     return self.decode_opened(opened(message), like)
 
   def decode_opened(self, message: Opened, like: Arrays) -> dict[str, Any]:
-    """Decode the arrays of a message that `opened` has parsed, as `decode`."""
+    """Decode a message that `opened` has parsed; otherwise as `decode`."""
     shapes = lambda arrays: {k: x.shape for k, x in arrays.items()}
     own, theirs = (
       (self._text, self._seed, shapes(like)),
@@ -284,7 +284,7 @@ def _are_finite(*arrays: np.ndarray) -> bool:
 
 
 def _parts(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
-  """Return the compressed arrays of a vector, as views of it."""
+  """Split a vector into float32 views, shaped like the compressed arrays."""
   found, start = {}, 0
   for name, array in _compressed(like).items():
     found[name] = x[start : start + array.size].reshape(array.shape)
@@ -293,7 +293,7 @@ def _parts(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
 
 
 def _split(x: np.ndarray, like: Arrays) -> dict[str, np.ndarray]:
-  """Return the compressed arrays of a vector, with their dtypes."""
+  """Split a decoded vector into the compressed arrays of `like`."""
   parts = _parts(x, like).items()
   return {k: part.astype(like[k].dtype, copy=False) for k, part in parts}
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 import pathlib
 from typing import NamedTuple
 
-from fl_sketch import algorithms
 from fl_sketch.distributed import compressors, outer_steps, workers
 from fl_sketch.rounds import comms, keys as keys_lib
 from fl_sketch.rounds.client_step import all_finite
@@ -40,9 +39,9 @@ class OuterRounds:
     make = compressors.mean(compressor)
     shapes = jax.eval_shape(lambda x: x, params)
     algorithm = make(shapes, None)
-    name = compressor.split('(')[0] if isinstance(compressor, str) else ''
     # Algorithms have more exchanges, or need to know who takes part.
-    if (decode := algorithm.decode) is None or name in algorithms.names():
+    is_algorithm = compressors.is_algorithm(compressor)
+    if is_algorithm or (decode := algorithm.decode) is None:
       raise ValueError(
         f'{compressor=} is not supported between sites; use a codec, a sketch, '
         'or a sketch | a codec.'

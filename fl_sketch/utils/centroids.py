@@ -1,4 +1,4 @@
-"""Centroids of Lloyd and Max for N(0, 1), for codecs in JAX and in NumPy."""
+"""The Lloyd-Max quantiser of N(0, 1), which codecs in JAX and NumPy share."""
 
 import functools
 import itertools

@@ -1,27 +1,18 @@
 """EDEN both ways beside one-bit tables both ways, on both federations."""
 
-from collections.abc import Callable
 from typing import Any
 
 from ..chen.studies.settings import ADAM
 from ..common import registration, results, study as studies
 from ..common.workspace import Workspace
-from . import federations, study, tasks
+from . import federations, study, workers
 from .methods import Method
-from .tasks import Task
-
-_TASKS: dict[str, Callable[[Workspace], Task]] = {
-  'Federated-Clothes': tasks.clothes,
-  'Federated-Digits': tasks.digits,
-}
+from .own import BENCHMARKS
 
 
 def _both_ways(task, share):
   codec = federations.eden(task, share)
-  return {
-    'algorithm': 'safl', **ADAM, 'sketch': {'kind': 'identity'},
-    'codec': codec, 'downlink_codec': codec,
-  }  # fmt: skip
+  return ADAM | workers.in_bits(codec)(task, share)
 
 
 _NAME = 'EDEN both ways'
@@ -33,14 +24,15 @@ def downlink(ws: Workspace) -> studies.Report:
   values: dict[str, Any] = {}
   seeds: dict[str, Any] = {}
   tables = []
-  for of, make in _TASKS.items():
-    task, r = make(ws), study.registered(ws, of)
+  for benchmark in (BENCHMARKS['clothes'], BENCHMARKS['digits']):
+    of, task = benchmark.study, benchmark.task(ws)
+    r = study.registered(ws, of)
     stored = results.read(results.STORED, of)
     assert stored is not None  # it is a part of the archive
     found: study.Records = {}
     for share in _METHOD.shares:
       row = found[_NAME, share] = study.play(ws, task, r, _METHOD, _NAME, share)
-      title = f'{federations.BOTH_WAYS}, {share:g}'
+      title = study.title((federations.BOTH_WAYS, share))
       theirs = task.errors(stored['seeds'][title]['final'][: len(row.final)])
       above = 100 * (theirs / task.errors(row.final) - 1)
       values[f'{of}, {share:g}'] = above
