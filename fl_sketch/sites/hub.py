@@ -29,6 +29,7 @@ ALIVE, AGAIN, PAYLOAD, STATE, LEAVE = b'A', b'G', b'P', b'S', b'L'
 # site; that a payload was lost; a request for STATE; a refusal, a text.
 ROUND, OPEN, LOST, WANTED, REFUSED = b'R', b'O', b'M', b'W', b'X'
 NUMBER, TWO_NUMBERS = struct.Struct('<i'), struct.Struct('<ii')
+OF_STATES = b'/states'  # after a site's name: its connection for STATE
 _MARK = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
 _AT_ONCE = 50  # rounds that travel before a site says that it has them
@@ -184,6 +185,7 @@ class Hub:
       self._send(site, REFUSED, f'The message is malformed: {e}.'.encode())
 
   def _answer(self, site, kind, *frames):
+    site = site.removesuffix(OF_STATES)
     if kind in (ALIVE, AGAIN):
       self._meet(site, kind == AGAIN, *frames)
     elif kind == LEAVE:

@@ -48,22 +48,28 @@ class Mailbox:
     self._out = collections.deque()  # of (kind, round, tree)
     self._rounds: queue.SimpleQueue[Round | Exception] = queue.SimpleQueue()
     self._closed = threading.Event()
-    self._socket = zmq.Context.instance().socket(zmq.DEALER)
-    self._socket.setsockopt(zmq.IDENTITY, b'%d' % site)
-    self._socket.setsockopt(zmq.LINGER, 1000)
-    self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
-    self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue only while connected
+    self._socket = self._connected(address, b'%d' % site, silence, keys)
+    # A state is long: heartbeats and payloads do not wait behind it.
+    name = b'%d%s' % (site, hub.OF_STATES)
+    self._states = self._connected(address, name, silence, keys)
+    self._thread = threading.Thread(target=self._serve, daemon=True)
+
+  def _connected(self, address, identity, silence, keys) -> Any:
+    zmq = self._zmq
+    socket = zmq.Context.instance().socket(zmq.DEALER)
+    socket.setsockopt(zmq.IDENTITY, identity)
+    socket.setsockopt(zmq.LINGER, 1000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # queue only while connected
     for option in zmq.HEARTBEAT_TIMEOUT, zmq.CONNECT_TIMEOUT, zmq.HANDSHAKE_IVL:
-      self._socket.setsockopt(option, round(1000 * silence))
+      socket.setsockopt(option, round(1000 * silence))
     if keys is not None:
       own = zmq.auth.load_certificate(keys / 'site.key_secret')
-      self._socket.curve_publickey, self._socket.curve_secretkey = own
-      self._socket.curve_serverkey, _ = zmq.auth.load_certificate(
-        keys / 'hub.key'
-      )
-    self._socket.connect(address)
-    self._thread = threading.Thread(target=self._serve, daemon=True)
+      socket.curve_publickey, socket.curve_secretkey = own
+      socket.curve_serverkey, _ = zmq.auth.load_certificate(keys / 'hub.key')
+    socket.connect(address)
+    return socket
 
   def join(self, needed: int):
     """Ask for the rounds from `needed` on; -1: and for a state before them."""
@@ -100,9 +106,13 @@ class Mailbox:
     """Send what waits, and leave."""
     self._closed.set()
     if self._thread.ident is None:  # it was never started
-      self._socket.close()
+      self._close()
     else:
       self._thread.join()
+
+  def _close(self):
+    self._socket.close()
+    self._states.close()
 
   def _serve(self):
     try:
@@ -120,16 +130,17 @@ class Mailbox:
     except Exception as e:  # the loop of the site raises it
       self._rounds.put(e)
     finally:
-      self._socket.close()
+      self._close()
 
   def _say(self, kind):
     numbers = hub.TWO_NUMBERS.pack(self._needed, self._payload[0])
     self._send(kind, self._run, numbers)
 
-  def _send(self, *frames):
+  def _send(self, kind, *frames):
+    socket = self._states if kind == hub.STATE else self._socket
     # Without a connection it is lost; the hub will ask again.
     with contextlib.suppress(self._zmq.Again):
-      self._socket.send_multipart(frames, self._zmq.DONTWAIT)
+      socket.send_multipart([kind, *frames], self._zmq.DONTWAIT)
 
   def _post(self, kind, number, tree):
     message = wire.encode_reply(

@@ -209,6 +209,21 @@ def test_beats_go_on_while_a_payload_is_computed(tmp_path, monkeypatch):
       pass
 
 
+def test_states_have_a_connection_of_their_own(tmp_path):
+  """Catches a site that looks silent while its state travels."""
+  zmq = pytest.importorskip('zmq')
+  with router_at(f'ipc://{tmp_path}/hub') as router:
+    with mailbox_at(f'ipc://{tmp_path}/hub') as mail:
+      assert mail._states.poll(20_000, zmq.POLLOUT)
+      mail._post(hub.STATE, 2, {'x': np.ones(2)})
+      frames = router.recv_multipart()
+  with standing(tmp_path) as (made, _):
+    say(made, 0, -1, -1)
+    made._answer(*frames)
+    assert (tmp_path / hub.SNAPSHOT).exists()
+  assert frames[0] != b'0'
+
+
 def test_long_messages_travel_in_frames(tmp_path):
   """Catches a link that ZeroMQ cuts while one long frame travels."""
   state = {'x': np.arange(2**16, dtype=np.float32)}
