@@ -28,14 +28,13 @@ from fl_sketch.rounds import aggregation, axes as axes_lib, error_feedback
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.transforms import broadcast, desketch, sketch
 from fl_sketch.sketches.base import VectorSketch, dimension
-from fl_sketch.utils import fields, registry
+from fl_sketch.utils import fields, registry, sizes
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
 
 _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
-_SIZES = 'size', 'k', 'cols', 'num_coordinates'
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
 _work = lambda params, batches, *_: (batches, {})  # batches are gradients
 Compressor = str | codecs.Codec | sketches.Sketch  # a text: see the module
@@ -189,7 +188,7 @@ def registered(
 
   def make(params, size):
     d = dimension(params)
-    made: Any = _sized(algorithms.REGISTRY, name, options, d)
+    made: Any = sizes.sized(algorithms.REGISTRY, name, options, d)
     for part in ('sketch', 'codec', 'downlink_codec'):
       if isinstance(text := made.get(part), str):
         made[part] = _build(registry.parse_call(text), d)
@@ -236,24 +235,4 @@ def _build(part, d, share=1.0) -> Any:
     return part
   factories, name = _registry(part), part['kind']
   module = codecs if factories is codecs.REGISTRY else sketches
-  return module.make(**_sized(factories, name, part, d, share))
-
-
-def _sized(factories, name, options, d, share=1.0) -> dict[str, Any]:
-  """Convert sizes that are fractions of d, or of a chunk, to counts."""
-  chunk = factories.arguments(name).get('chunk')
-  if chunk is not None:
-    most = options.get('chunk', chunk.default)
-    share = min(d, most) / min(d / share, most)
-    d = min(d, most)
-  unit = options.get('bucket') or 1  # k is a multiple of it
-  count = lambda x: max(1, round(x / unit)) * unit
-
-  def value(k, v):
-    if k not in _SIZES or isinstance(v, bool):
-      return v
-    if isinstance(v, float) and 0 < v < 1:
-      return count(v * d)
-    return count(v * share) if isinstance(v, int) and share < 1 else v
-
-  return {k: value(k, v) for k, v in options.items()}
+  return module.make(**sizes.sized(factories, name, part, d, share))

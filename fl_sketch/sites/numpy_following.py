@@ -219,7 +219,7 @@ def _checksum(arrays) -> int:
 
 def _both(compressor, down, seed):
   up, down = (Updates(x, seed=seed) for x in (compressor, down or compressor))
-  if down.has_sketch:
+  if down.compressor.has_sketch:
     raise ValueError(
       f'{compressor=} has a sketch; choose another way back, such as '
       "down='eden(bits=2)'."

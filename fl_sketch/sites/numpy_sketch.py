@@ -54,6 +54,8 @@ class block_srht:
     return x
 
   def layout(self, d):
+    if self.size > d:
+      raise ValueError(f'size={self.size} exceeds {d} numbers.')
     return [('float32', (self.size,))]
 
 

@@ -51,6 +51,8 @@ class chunked_top_k:
 
   def layout(self, d):
     width = min(self.chunk, d)
+    if self.k > width:
+      raise ValueError(f'k={self.k} exceeds a chunk of {width} numbers.')
     rows = -(-d // width)
     packed = lambda bits: ('uint8', (-(-rows * self.k * bits // 8),))
     means = ('float32', (rows, 2 ** (self.bits - 1)))

@@ -1,21 +1,14 @@
 """Compressed updates of any framework: dicts of arrays, in NumPy alone."""
 
 from collections.abc import Mapping
-import dataclasses
-import functools
 import json
 import math
 import struct
 from typing import Any, NamedTuple
 
-from fl_sketch.sites import (
-  numpy_codecs as codecs,
-  numpy_draws as draws,
-  numpy_sketch as sketches,
-  numpy_sparse as sparse,
-  sealed,
-)
-from fl_sketch.utils import fields, registry
+from fl_sketch.sites import sealed
+from fl_sketch.sites.numpy_codecs import Layout
+from fl_sketch.sites.numpy_compressor import Compressor, decode, encode
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
@@ -23,25 +16,8 @@ MAGIC = b'FLSU'
 # Magic, version, seed, round, sender, bytes of the description; then the crc32
 # of everything else.
 HEADER = struct.Struct('<4sHIiII')
-_ROUND, _CLIENT, _CODEC = 1, 2, 0x10CA2  # folded into keys, as of the library
-_SKETCHES: dict[str, Any] = {'block_srht': sketches.block_srht}
-FACTORIES: dict[str, Any] = _SKETCHES | {
-  x.__name__: x for x in (
-    codecs.dense, codecs.eden, codecs.sign, codecs.bfloat16, codecs.int8,
-    sparse.chunked_top_k,
-  )
-}  # fmt: skip
 WHOLE = 'dense'  # no compression
 _KINDS, _LARGE = 'fiub', 4096  # of dtypes; numbers
-_SIZES = 'size', 'k'  # that may be fractions
-# Codecs whose error is less than the vector, as error feedback needs.
-_CONTRACTIONS = 'sign', 'chunked_top_k'
-
-
-class _Stage(NamedTuple):
-  codec: codecs.Codec  # or a sketch
-  d: int
-  key: np.ndarray
 
 
 class Opened(NamedTuple):
@@ -74,7 +50,8 @@ class Updates:
 
   def __init__(self, compressor: str, *, seed: int = 0):
     self._text, self._seed = compressor, seed
-    self._parts, self.feedback = _parsed(compressor)
+    self.compressor = Compressor(compressor)
+    self.feedback = self.compressor.feedback
     self.memory: dict[str, np.ndarray] = {}  # what feedback has not sent yet
 
   def encode(self, arrays: Arrays, *, number: int, sender: int) -> bytes:
@@ -101,10 +78,10 @@ class Updates:
     self._add_memory(x, arrays)
     leaves, decoded = [], np.zeros(0, np.float32)
     if x.size:
-      stages = self._stages(x.size, number, sender)
-      leaves += _encode(stages, x)
+      stages = self.compressor.stages(x.size, self._seed, number, sender)
+      leaves += encode(stages, x)
       if decodes:
-        decoded = _decode(stages, leaves)
+        decoded = decode(stages, leaves)
       if self.feedback:
         x -= decoded
         self.memory |= _parts(x, arrays)
@@ -144,34 +121,18 @@ class Updates:
       )
     like = message.like
     d, others = sum(x.size for x in _compressed(like).values()), _others(like)
-    stages = self._stages(d, message.number, message.sender) if d else []
-    layout = stages[-1].codec.layout(stages[-1].d) if stages else []
+    to = message.seed, message.number, message.sender
+    stages = self.compressor.stages(d, *to)
+    layout = stages[-1].layout if stages else []
     leaves = [(x.dtype.name, x.shape) for x in others.values()]
     leaves = _read(message.body, [*layout, *leaves])
     with np.errstate(all='ignore'):  # what is not finite is refused here
-      x = _decode(stages, leaves[: len(layout)])
+      x = decode(stages, leaves[: len(layout)])
     if not _are_finite(x, *leaves[len(layout) :]):
       raise sealed.PayloadError('The update is not finite.')
     others = dict(zip(others, leaves[len(layout) :], strict=True))
     found = others | _split(x, like)
     return {name: found[name] for name in like}
-
-  @property
-  def has_sketch(self) -> bool:
-    """Whether the error of a vector may be larger than the vector."""
-    return self._parts[0]['kind'] in _SKETCHES
-
-  def _stages(self, d, number, sender) -> list[_Stage]:
-    """Build the compressor of d numbers, for a round of a sender."""
-    root, stages = draws.seed_key(self._seed), []
-    fold = lambda *numbers: functools.reduce(draws.fold_in, numbers, root)
-    public, own = fold(_ROUND, number), fold(_CLIENT, number, sender, _CODEC)
-    for options in self._parts:
-      made = _built(options, d)
-      key = public if options['kind'] in _SKETCHES else own
-      stages.append(_Stage(made, d, key))
-      d = math.prod(made.layout(d)[0][1])  # of a table
-    return stages
 
 
 def opened(message: bytes) -> Opened:
@@ -188,71 +149,6 @@ def opened(message: bytes) -> Opened:
     raise sealed.PayloadError(f'The description is malformed: {e}.') from e
   seed, number, sender = values
   return Opened(seed, number, sender, compressor, like, body[end:])
-
-
-def _encode(stages, x) -> codecs.Payload:
-  payload = []
-  for codec, _, key in stages:
-    payload = codec.encode(key, x)
-    x = payload[0].ravel()
-  return payload
-
-
-def _decode(stages, payload) -> np.ndarray:
-  x = np.zeros(0, np.float32)
-  for codec, d, key in stages[::-1]:
-    x = codec.decode(key, payload, d)
-    payload = [x]
-  return x
-
-
-def _parsed(text: str) -> tuple[list[dict[str, Any]], bool]:
-  """Return the options of a sketch, a codec or both, and whether of feedback.
-
-  ValueError: the text has another form, or a name or option that is not known.
-  """
-  parts = [registry.parse_call(x, 'compressor') for x in text.split('|')]
-  feedback = bool(parts[-1].pop('error_feedback', False))
-  kinds = [part['kind'] in _SKETCHES for part in parts]
-  if kinds not in ([True], [False], [True, False]):
-    raise ValueError(
-      f'compressor={text!r} must be a codec, a sketch, or a sketch | a codec.'
-    )
-  for part in parts:
-    _built(part, 1 << 20)
-  nearest = parts[0].get('scale') == 'least_squares'
-  if feedback and parts[0]['kind'] not in _CONTRACTIONS and not nearest:
-    raise ValueError(
-      f'compressor={text!r} is no contraction, as error_feedback needs; use '
-      f"one of {', '.join(_CONTRACTIONS)} or eden(scale='least_squares')."
-    )
-  return parts, feedback
-
-
-def _built(options, d) -> codecs.Codec:
-  """Build a codec; sizes that are fractions are of d, or of a chunk."""
-  options = dict(options)
-  kind = options.pop('kind')
-  if kind not in FACTORIES:
-    hint = fields.did_you_mean(kind, FACTORIES)
-    raise ValueError(f'compressor={kind} has no form in NumPy.{hint}')
-  factory = FACTORIES[kind]
-  known = {x.name: x.default for x in dataclasses.fields(factory)}
-  if unknown := options.keys() - known.keys():
-    raise ValueError(f'{kind} has no option {", ".join(sorted(unknown))}.')
-  required = {k for k, x in known.items() if x is dataclasses.MISSING}
-  if missing := required - options.keys():
-    raise ValueError(f'{kind} needs {", ".join(missing)}.')
-  chunk = getattr(factory, 'chunk', None)
-  d = min(d, options.get('chunk', chunk)) if chunk else d
-  for name in options.keys() & {*_SIZES}:
-    if isinstance(options[name], float):
-      options[name] = max(1, round(options[name] * d))
-    if options[name] > d:
-      raise ValueError(f'{kind}: {name}={options[name]} exceeds {d} numbers.')
-  codec = factory(**options)
-  fields.check_options(codec)
-  return codec
 
 
 def is_compressed(x: np.ndarray) -> bool:
@@ -302,7 +198,7 @@ def _little(x: np.ndarray) -> memoryview:
   return np.asarray(x, x.dtype.newbyteorder('<')).reshape(-1).view('u1').data
 
 
-def _read(body: memoryview, layout: codecs.Layout) -> list[np.ndarray]:
+def _read(body: memoryview, layout: Layout) -> list[np.ndarray]:
   """Read the arrays of a body; PayloadError if it has another size."""
   wide = {'bfloat16': 'uint16'}  # which NumPy lacks
   kinds = [(np.dtype(wide.get(name, name)), shape) for name, shape in layout]
