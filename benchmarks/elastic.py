@@ -169,7 +169,7 @@ def recoveries(run: Run) -> Iterator[tuple[Fault, float, float]]:
   """Yield (fault, seconds by which others stand still, until the site is back).
 
   The former are those of the longest step of another site, less the median of
-  its steps; sites that have just had a fault of their own do not count. The
+  its steps; steps of sites after a fault of their own do not count. The
   site is back when another one takes a round with its payload that was opened
   after the fault.
   """
@@ -181,14 +181,16 @@ def recoveries(run: Run) -> Iterator[tuple[Fault, float, float]]:
     others = {*range(len(run.rows))} - {fault.site}
     still = [_longest(run, i, fault.at) for i in others - hurt]
     back = min(_back(run, i, fault, members) for i in others)
-    yield fault, max(still, default=0.0), back
+    yield fault, max(still, default=np.nan), back
 
 
 def _longest(run, site, at):
   """Return by how many seconds the longest step after a fault is longer."""
   ends = np.append(run.ends[site], run.seconds)
   seconds = np.diff(ends)
+  own = [x.at for x in run.faults if x.site == site and x.at > at]
   after = (ends[1:] > at) & (ends[:-1] < at + _AFTER)
+  after &= ends[1:] < min(own, default=np.inf)
   return float(np.max(seconds[after], initial=0.0) - np.median(seconds))
 
 
@@ -271,7 +273,7 @@ def of_faults(calm: Run, hard: Run, text: pathlib.Path) -> list[str]:
   for kind in FAULTS:
     times = [(on, back) for fault, on, back in found if fault.kind == kind]
     if times:
-      on, back = map(max, zip(*times, strict=True))
+      on, back = map(np.nanmax, zip(*times, strict=True))
       text_of = f'{kind}, {len(times)} times: others stood still for {on:.1f} s'
       lines.append(f'{text_of} at most, the site was back within {back:.1f} s.')
   logs = [hub.Log(run.folder / 'hub' / hub.LOG) for run in (calm, hard)]

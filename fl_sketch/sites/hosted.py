@@ -13,11 +13,13 @@ import time
 import zlib
 
 from fl_sketch.distributed import compressors, outer_steps
-from fl_sketch.sites import mailbox, outer_rounds, sealed, wire
+from fl_sketch.rounds.client_step import all_finite
+from fl_sketch.sites import hub, mailbox, outer_rounds, sealed, wire
 from fl_sketch.utils import checks, files
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 _STATE = 'state.bin'
@@ -76,6 +78,9 @@ class Site:
     self.shared = self.rounds.start(params)
     self.memory = self.rounds.memory(params)
     self.round = self.step = 0
+    self._digest = 0  # of the round before
+    # How far from the anchor an earlier start was when it saved its state.
+    self._had: Tree | None = None
     self.waited = 0.0  # seconds in which the loop stood still for a round
     self._follow = jax.jit(functools.partial(_follow, blend))
     # Of a payload whose round is open: the memory of the site, if it is in.
@@ -106,17 +111,23 @@ class Site:
 
     `kept` is what the loop keeps beside its parameters, such as the state of
     its optimizer; without a saved state it comes back as it is. The place is a
-    copy, which a step may take with donate_argnums.
+    copy, which a step may take with donate_argnums. ValueError: `kept` has
+    other things than arrays, or what is saved is of another run or site.
     """
+    is_plain = lambda x: isinstance(getattr(x, 'dtype', None), np.dtype)
+    if wrong := [x for x in jax.tree.leaves(kept) if not is_plain(x)]:
+      raise ValueError(f'kept must be of arrays, not of {wrong[0]!r}.')
     place, needed = self.shared.params, -1
     payload, _ = self.rounds.encode(0, self.number, place, place, self.memory)
     self.rounds.apply(self.shared, 0, {self.number: payload})
     self._follow(place, place, place, True)
     saved = self._saved((self.shared, self.memory, place, kept))
     if saved is not None:
-      needed, (self.shared, self.memory, place, kept) = saved
+      needed, self._digest, state = saved
+      self.shared, self.memory, place, kept = state
       self.round = needed
-    self._mail.join(needed)
+      self._had = _less(place, self.shared.params)
+    self._mail.join(needed, self._digest)
     while self._mail.open_round is None or self.round < self._mail.open_round:
       if (found := self._mail.take(0.1)) is not None:
         place = self._land(place, found)
@@ -143,7 +154,7 @@ class Site:
     if self.round // self._save_every > before // self._save_every:
       self._save((self.shared, self.memory, place, kept))
     if self._mail.is_wanted:
-      self._mail.send_state(self.round, self.shared)
+      self._mail.send_state(self.round, self.shared, self._digest)
     return place
 
   def _wait(self, place):
@@ -160,8 +171,9 @@ class Site:
   def _land(self, place, found):
     """Take the outer step of a closed round; return where the loop goes on."""
     if found.is_state:
-      self.shared = _read(found.messages[0], self.shared)
-      self.round = found.number
+      state = wire.decode_reply(found.messages[0])
+      self.shared = _read(state, self.shared)
+      self.round, self._digest, self._had = state.round, state.incarnation, None
       return self.shared.params
     before = self.shared.params
     payloads = self.rounds.payloads(self.round, found.messages)
@@ -169,37 +181,44 @@ class Site:
     if found.has_own:
       if self.number not in counted:
         raise ValueError('What this site has moved by is not finite.')
-      self.memory = self._pending
+      self.memory, self._had = self._pending, None
     elif self.number in counted:
-      # A payload of an earlier start had the memory, and what the site had
-      # moved by; what has moved it since then is in the payload that waits.
+      # A payload of an earlier start had the memory, and how far the site was
+      # from the anchor then; what has moved it since is not sent yet.
       self.memory = self.rounds.memory(before)
-      place = before if self._pending is None else place
+      if self._had is not None:
+        place, self._had = _less(place, self._had), None
     self._pending = None
     self.round += 1
+    self._digest = hub.digest(found.messages)
     return self._follow(place, before, self.shared.params, found.has_own)
 
   def _save(self, state):
-    if self._folder is not None:
+    # One that is not finite would end the site at each start.
+    if self._folder is not None and all_finite(state):
       self._folder.mkdir(parents=True, exist_ok=True)
       message = wire.encode_reply(
-        state, run=self._run, round_index=self.round, client_id=self.number
-      )
-      files.write(self._folder / _STATE, message)
+        state, run=self._run, round_index=self.round, client_id=self.number,
+        incarnation=self._digest,
+      )  # fmt: skip
+      files.write(self._folder / _STATE, message, durable=True)
 
   def _saved(self, like):
-    """Return (round, state) as last saved; None without a folder or a file."""
+    """Return (round, digest, state) as last saved; None without a file."""
     if self._folder is None or not (path := self._folder / _STATE).exists():
       return None
-    header = wire.decode_reply(message := path.read_bytes())
-    if header.run != self._run:
-      raise ValueError(f'{path} is of another run; use another folder.')
-    return header.round, _read(message, like)
+    saved = wire.decode_reply(path.read_bytes())
+    if (saved.run, saved.client) != (self._run, self.number):
+      raise ValueError(f'{path} is of another run or site; use another folder.')
+    return saved.round, saved.incarnation, _read(saved, like)
 
 
-def _read(message, like):
-  """Decode a message into arrays on the devices that hold those of `like`."""
-  found = wire.read_payload(wire.decode_reply(message), like)
+_less = functools.partial(jax.tree.map, jnp.subtract)
+
+
+def _read(reply, like):
+  """Decode a reply into arrays on the devices that hold those of `like`."""
+  found = wire.read_payload(reply, like)
   # An array that jit may move stays one, so that it fits those on a mesh.
   where = lambda x: x.sharding if getattr(x, 'committed', False) else None
   return jax.tree.map(lambda x, old: jax.device_put(x, where(old)), found, like)

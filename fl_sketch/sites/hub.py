@@ -9,6 +9,7 @@ replays the log. Messages travel by ZeroMQ.
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 import pathlib
 import struct
@@ -20,15 +21,16 @@ from fl_sketch.sites import wire
 from fl_sketch.utils import checks, extras, files, progress
 import msgpack
 
-# Of sites: that they are there, with their run, the round they need next and
-# the last of which they have sent a payload; the same, where rounds were lost
-# on the way; a payload; parameters and states before a round; that they leave.
+# Of sites: that they are there, with their run, the round they need next, the
+# last of which they have sent a payload, and the `digest` of the round before
+# the former; the same, where rounds were lost on the way; a payload; parameters
+# and states before a round, whose incarnation is that digest; that they leave.
 ALIVE, AGAIN, PAYLOAD, STATE, LEAVE = b'A', b'G', b'P', b'S', b'L'
 # Of the hub, with STATE: the payloads of a closed round, a site's own as its
 # `mark`; the answer to ALIVE, the open round and the last that was sent to the
 # site; that a payload was lost; a request for STATE; a refusal, a text.
 ROUND, OPEN, LOST, WANTED, REFUSED = b'R', b'O', b'M', b'W', b'X'
-NUMBER, TWO_NUMBERS = struct.Struct('<i'), struct.Struct('<ii')
+NUMBER, TWO_NUMBERS, THERE = map(struct.Struct, ('<i', '<ii', '<iiI'))
 OF_STATES = b'/states'  # after a site's name: its connection for STATE
 _MARK = struct.Struct('<I')
 LOG, SNAPSHOT, RUN = 'rounds.bin', 'state.bin', 'run.bin'
@@ -39,6 +41,11 @@ _FRAME = 2**16  # bytes
 def mark(message: bytes) -> bytes:
   """Return the bytes that stand for a message which the other side has."""
   return _MARK.pack(zlib.crc32(message))
+
+
+def digest(messages: Sequence[bytes]) -> int:
+  """Return a number by which the payloads of a round are known."""
+  return functools.reduce(lambda crc, x: zlib.crc32(x, crc), messages, 0)
 
 
 def split(message: bytes) -> list[bytes]:
@@ -69,6 +76,8 @@ class Log:
       rounds = _unpacker(file)
       self._starts = [0, *(rounds.tell() for _ in rounds)]
       self._end = self._starts.pop()
+    # By number; sites say it at every beat.
+    self.digest = functools.lru_cache(16)(lambda n: digest(self[n]))
 
   def __len__(self) -> int:
     return len(self._starts)
@@ -197,25 +206,26 @@ class Hub:
       if reply.run != self._run or b'%d' % reply.client != site:
         self._send(site, REFUSED, b'The message is of another run or site.')
       elif kind == STATE:
-        files.write(self._folder / SNAPSHOT, message)
+        files.write(self._folder / SNAPSHOT, message, durable=True)
       elif reply.round == len(self.log) and site not in self._payloads:
         if not self._payloads:
           self._first_at = time.monotonic()
         self._payloads[site] = message
-      elif reply.round == len(self.log) - 1:
+      elif reply.round < len(self.log):
         self._took_part.add(site)  # it came late: the open round waits for it
 
   def _meet(self, site, is_again, run, numbers):
     """Answer a site that says that it is there, and send what it lacks."""
-    needed, posted = TWO_NUMBERS.unpack(numbers)
+    needed, posted, last = THERE.unpack(numbers)
     if self._run is None:
-      files.write(self._folder / RUN, run)
+      files.write(self._folder / RUN, run, durable=True)
       self._run = run
     if run != self._run:
       text = 'The hub has another run: parameters or options differ.'
       self._send(site, REFUSED, text.encode())
       return
-    if needed > len(self.log):  # another folder, or lost with its disk
+    lacks = needed > len(self.log)
+    if lacks or (needed > 0 and last != self.log.digest(needed - 1)):
       self._send(site, REFUSED, b'The hub lacks rounds that this site has.')
       return
     if posted < 0:  # a new start: the others do not wait for its first payload
@@ -223,7 +233,7 @@ class Hub:
     now = time.monotonic()
     member = self._members.setdefault(site, _Member(now))
     member.heard = now
-    if needed > member.sent or is_again:
+    if max(needed, 0) > member.sent or is_again:
       self._catch_up(site, member, needed)
     if posted == len(self.log) and site not in self._payloads:
       self._send(site, LOST)
@@ -259,6 +269,8 @@ class Hub:
       return False
     if not len(self.log):
       return len(self._payloads) >= self._sites
+    if not self._took_part & self._payloads.keys():
+      self._first_at = time.monotonic()  # it is early: the others are not late
     here = {s for s, member in self._members.items() if self._is_heard(member)}
     late = time.monotonic() - self._first_at > self._deadline
     return late or self._took_part & here <= self._payloads.keys()

@@ -42,10 +42,10 @@ class Mailbox:
     self._site, self._run, self._patience = site, run, patience
     self.open_round: int | None = None
     self.is_wanted = False  # whether the hub asks for the state
-    self._needed = -1
+    self._needed, self._digest = -1, 0  # of the round before
     self._payload = -1, b''  # the last one: (round, message)
     self._heard = time.monotonic()
-    self._out = collections.deque()  # of (kind, round, tree)
+    self._out = collections.deque()  # of (kind, round, tree, digest)
     self._rounds: queue.SimpleQueue[Round | Exception] = queue.SimpleQueue()
     self._closed = threading.Event()
     self._socket = self._connected(address, b'%d' % site, silence, keys)
@@ -71,19 +71,22 @@ class Mailbox:
     socket.connect(address)
     return socket
 
-  def join(self, needed: int):
-    """Ask for the rounds from `needed` on; -1: and for a state before them."""
-    self._needed = needed
+  def join(self, needed: int, digest: int = 0):
+    """Ask for the rounds from `needed` on; -1: and for a state before them.
+
+    `digest` is that of the round before.
+    """
+    self._needed, self._digest = needed, digest
     self._thread.start()
 
   def send(self, number: int, payload: Payload):
     """Send the payload of a round, which may still be computed."""
-    self._out.append((hub.PAYLOAD, number, payload))
+    self._out.append((hub.PAYLOAD, number, payload, 0))
 
-  def send_state(self, number: int, state: Any):
+  def send_state(self, number: int, state: Any, digest: int):
     """Send the hub the parameters and optimizer states before a round."""
     self.is_wanted = False
-    self._out.append((hub.STATE, number, state))
+    self._out.append((hub.STATE, number, state, digest))
 
   def take(self, timeout: float) -> Round | None:
     """Return the next closed round, or None after a timeout in seconds.
@@ -118,7 +121,7 @@ class Mailbox:
     try:
       beat = -math.inf
       while not self._closed.is_set() or self._out:
-        while self._out and _is_computed(self._out[0]):
+        while self._out and _is_computed(self._out[0][2]):
           self._post(*self._out.popleft())
         is_due = time.monotonic() - beat > _HEARTBEAT
         if is_due and self._socket.poll(_TICK, self._zmq.POLLOUT):
@@ -133,8 +136,8 @@ class Mailbox:
       self._close()
 
   def _say(self, kind):
-    numbers = hub.TWO_NUMBERS.pack(self._needed, self._payload[0])
-    self._send(kind, self._run, numbers)
+    numbers = self._needed, self._payload[0], self._digest
+    self._send(kind, self._run, hub.THERE.pack(*numbers))
 
   def _send(self, kind, *frames):
     socket = self._states if kind == hub.STATE else self._socket
@@ -142,10 +145,11 @@ class Mailbox:
     with contextlib.suppress(self._zmq.Again):
       socket.send_multipart([kind, *frames], self._zmq.DONTWAIT)
 
-  def _post(self, kind, number, tree):
+  def _post(self, kind, number, tree, digest):
     message = wire.encode_reply(
-      tree, run=self._run, round_index=number, client_id=self._site
-    )
+      tree, run=self._run, round_index=number, client_id=self._site,
+      incarnation=digest,
+    )  # fmt: skip
     if kind == hub.PAYLOAD:
       self._payload = number, message
     self._send(kind, *hub.split(message))
@@ -162,12 +166,12 @@ class Mailbox:
       is_whole = all(len(x) > len(mark) for x in messages)
       if number == max(self._needed, 0) and is_whole:
         self._rounds.put(Round(number, messages, own in messages))
-        self._needed = number + 1
+        self._needed, self._digest = number + 1, hub.digest(messages)
     elif kind == hub.STATE:
-      number = wire.decode_reply(message := b''.join(frames)).round
-      if number > self._needed:
-        self._rounds.put(Round(number, [message], is_state=True))
-        self._needed = number
+      state = wire.decode_reply(message := b''.join(frames))
+      if state.round > self._needed:
+        self._rounds.put(Round(state.round, [message], is_state=True))
+        self._needed, self._digest = state.round, state.incarnation
     elif kind == hub.OPEN:
       self.open_round, sent = hub.TWO_NUMBERS.unpack(frames[0])
       if sent >= max(self._needed, 0):  # messages come in order: it was lost

@@ -226,8 +226,9 @@ def test_a_site_of_another_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match='another run'):
       play(made.address, 1, 2, seed=1)
     play(made.address, 2, 2, folder=tmp_path / '2', save_every=1)
-    with pytest.raises(ValueError, match='another folder'):
-      play(made.address, 2, 2, folder=tmp_path / '2', seed=1)
+    for number, seed in (2, 1), (3, 0):
+      with pytest.raises(ValueError, match='another folder'):
+        play(made.address, number, 2, folder=tmp_path / '2', seed=seed)
 
 
 def test_only_sites_with_a_key_are_answered(tmp_path):
@@ -253,7 +254,7 @@ def test_what_is_no_message_is_refused(tmp_path):
   with serving(tmp_path) as made, zmq.Context() as context:
     with context.socket(zmq.DEALER) as socket:
       socket.connect(made.address)
-      joins = [hub.ALIVE, bytes(16), hub.TWO_NUMBERS.pack(-1, -1)]
+      joins = [hub.ALIVE, bytes(16), hub.THERE.pack(-1, -1, 0)]
       socket.send_multipart(joins)
       assert socket.recv_multipart()[0] == hub.OPEN
       for frames in (

@@ -32,8 +32,10 @@ def payload(site, number):
   )
 
 
-def say(made, site, needed, posted):
-  numbers = hub.TWO_NUMBERS.pack(needed, posted)
+def say(made, site, needed, posted, digest=None):
+  if digest is None:  # that of the hub's log
+    digest = made.log.digest(needed - 1) if needed > 0 else 0
+  numbers = hub.THERE.pack(needed, posted, digest)
   made._answer(b'%d' % site, hub.ALIVE, RUN, numbers)
 
 
@@ -85,10 +87,56 @@ def test_a_round_is_on_the_disk_before_it_is_sent(tmp_path, monkeypatch):
 def test_a_hub_that_lacks_rounds_refuses_the_site(tmp_path):
   """Catches a site that waits for ever, then applies another history."""
   with standing(tmp_path) as (made, sent):
-    say(made, 0, 3, 3)
-    (frames,) = sent
-    assert frames[1] == hub.REFUSED
-    assert b'lacks rounds' in frames[2]
+    say(made, 0, 3, 3, digest=7)
+    say(made, 1, -1, -1)
+    close(made, 1)
+    say(made, 0, 1, 0, digest=7)  # of another round 0
+    for frames in sent[0], sent[-1]:
+      assert frames[1] == hub.REFUSED
+      assert b'lacks rounds' in frames[2]
+
+
+def test_who_was_away_in_the_first_round_gets_it(tmp_path, monkeypatch):
+  """Catches a site that nobody tells of any round, for ever."""
+  now = [0.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(hub, 'time', clock)
+  with standing(tmp_path) as (made, sent):
+    for site in 0, 1:
+      say(made, site, -1, -1)
+    now[0] += 4.0
+    say(made, 0, -1, -1)
+    close(made, 0)
+    close(made, 0)
+    say(made, 1, -1, -1)
+    rounds = [x[2] for x in sent if x[:2] == (b'1', hub.ROUND)]
+    assert rounds == [hub.NUMBER.pack(0), hub.NUMBER.pack(1)]
+
+
+def test_who_is_early_does_not_hurry_the_others(tmp_path, monkeypatch):
+  """Catches sites out of phase whose rounds have one payload each."""
+  now = [0.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(hub, 'time', clock)
+  with standing(tmp_path, deadline=60.0) as (made, _):
+
+    def later(seconds):
+      now[0] += seconds
+      for site in 0, 1:
+        say(made, site, len(made.log), 0)
+
+    for site in 0, 1:
+      say(made, site, -1, -1)
+    close(made, 0)
+    post(made, 1, 1)  # site 1 took no part in round 0
+    later(500)
+    assert not made._is_due()
+    post(made, 0, 1)
+    assert made._is_due()
+    made._close_round()
+    post(made, 0, 2)
+    later(61)
+    assert made._is_due()  # site 1 took part, and is late
 
 
 def test_a_round_does_not_wait_for_a_site_that_starts_again(tmp_path):
@@ -105,18 +153,16 @@ def test_a_round_does_not_wait_for_a_site_that_starts_again(tmp_path):
 
 
 def test_a_late_payload_makes_the_next_round_wait(tmp_path):
-  """Catches a site that stays out for ever, always late by one phase."""
+  """Catches a site that stays out for ever, always late by some rounds."""
   with standing(tmp_path, sites=1) as (made, _):
     for site in 0, 1:
       say(made, site, -1, -1)
-    close(made, 0)
-    post(made, 0, 1)
-    assert made._is_due()  # without site 1
-    made._close_round()
+    for _ in range(3):
+      close(made, 0)  # without site 1
     post(made, 1, 1)  # too late
-    post(made, 0, 2)
+    post(made, 0, 3)
     assert not made._is_due()
-    post(made, 1, 2)
+    post(made, 1, 3)
     assert made._is_due()
 
 
@@ -130,7 +176,7 @@ def test_a_hub_that_stood_still_waits_for_its_sites(tmp_path, monkeypatch):
       say(made, site, -1, -1)
     close(made, 0, 1)
     post(made, 0, 1)
-    gaps, numbers = [100.0, 0.02], hub.TWO_NUMBERS.pack(1, 1)
+    gaps, numbers = [100.0, 0.02], hub.THERE.pack(1, 1, made.log.digest(0))
 
     def poll(_):  # in the first one the hub stands still; a message waits then
       now[0] += (gap := gaps.pop(0))
@@ -215,7 +261,7 @@ def test_states_have_a_connection_of_their_own(tmp_path):
   with router_at(f'ipc://{tmp_path}/hub') as router:
     with mailbox_at(f'ipc://{tmp_path}/hub') as mail:
       assert mail._states.poll(20_000, zmq.POLLOUT)
-      mail._post(hub.STATE, 2, {'x': np.ones(2)})
+      mail._post(hub.STATE, 2, {'x': np.ones(2)}, 0)
       frames = router.recv_multipart()
   with standing(tmp_path) as (made, _):
     say(made, 0, -1, -1)
@@ -229,7 +275,7 @@ def test_long_messages_travel_in_frames(tmp_path):
   state = {'x': np.arange(2**16, dtype=np.float32)}
   with mailbox_at('tcp://127.0.0.1:1') as mail:
     sent, mail._send = [], lambda *frames: sent.append(frames)
-    mail._post(hub.STATE, 2, state)
+    mail._post(hub.STATE, 2, state, 0)
     ((_, *up),) = sent
     with standing(tmp_path) as (made, answers):
       say(made, 0, -1, -1)
