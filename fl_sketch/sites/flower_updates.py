@@ -8,6 +8,7 @@ strategy and a client see models as before, with the noise of the compressor.
 from collections.abc import Callable, Iterable
 import importlib
 import pathlib
+import secrets
 from typing import Any
 
 from fl_sketch.sites import traffic
@@ -23,7 +24,8 @@ from fl_sketch.utils import extras, progress
 import numpy as np
 
 _OURS = 'fl_sketch.updates'  # the record with our messages
-_MODEL, _MEMORY = 'fl_sketch.model', 'fl_sketch.memory'  # a client's records
+# A client's records, for each publisher.
+_KEPT = 'fl_sketch.version', 'fl_sketch.model', 'fl_sketch.memory'
 
 
 def _read(record: Any) -> dict[str, np.ndarray]:
@@ -52,6 +54,7 @@ class CompressedGrid:
       app = importlib.import_module('flwr.app')
     self._app, self._grid, self._arrays = app, grid, arrays
     self._publisher = Publisher(compressor, down=down, seed=seed)
+    self._name = secrets.token_hex(8)  # an app may have several
     self._known: dict[int, int] = {}  # versions by client
     self._traffic = traffic.Traffic(report)
 
@@ -99,8 +102,10 @@ class CompressedGrid:
     self._traffic.add('down', whole, size, publisher.noise)
     # What is sent to others stays as it is: messages may share records.
     others = {k: x for k, x in content.items() if k != self._arrays}
-    fields = {'messages': parts, 'arrays': self._arrays}
-    ours = self._app.ConfigRecord(fields | {'version': publisher.version})
+    ours = self._app.ConfigRecord({
+      'messages': parts, 'arrays': self._arrays, 'version': publisher.version,
+      'publisher': self._name,
+    })  # fmt: skip
     message.content = self._app.RecordDict(others | {_OURS: ours})
 
   def _decompress(self, reply, node):
@@ -109,13 +114,18 @@ class CompressedGrid:
       return
     if (ours := reply.content.pop(_OURS, None)) is None:
       raise PayloadError('Its ClientApp needs the mod `compressed`.')
-    self._known[node] = ours['version']
-    for message in ours['messages']:
-      by = self._publisher.read(message)
-      arrays = moved(self._publisher.model, by)
-      self._traffic.add('up', nbytes(arrays), len(message), ours['noise'])
+    publisher = self._publisher
+    messages, noise = ours.get('messages'), ours.get('noise')
+    is_list = isinstance(messages, list)
+    are_bytes = is_list and all(isinstance(x, bytes) for x in messages)
+    if not (are_bytes and isinstance(noise, float)):
+      raise PayloadError('Its record of messages is malformed.')
+    for message in messages:
+      arrays = moved(publisher.model, publisher.read(message))
+      self._traffic.add('up', nbytes(arrays), len(message), noise)
       arrays = {k: self._app.Array(x) for k, x in arrays.items()}
       reply.content[self._arrays] = self._app.ArrayRecord(arrays)
+    self._known[node] = publisher.version
 
 
 def compressed(
@@ -138,14 +148,15 @@ def compressed(
       return call_next(message, context)
     follower = Follower(compressor, down=down, seed=seed)
     state, name = context.state, ours['arrays']
-    if _MODEL in state:
-      follower.arrays = _read(state[_MODEL])
-      follower.version = state[_OURS]['version']
-    if _MEMORY in state:
-      follower.up.memory = _read(state[_MEMORY])
+    version, kept, memory = (f'{x}.{ours["publisher"]}' for x in _KEPT)
+    if kept in state:
+      follower.arrays = _read(state[kept])
+      follower.version = state[version]['version']
+    if memory in state:
+      follower.up.memory = _read(state[memory])
     model = follower.receive(ours['messages'], ours['version'])
-    state[_MODEL] = record(model)
-    state[_OURS] = app.ConfigRecord({'version': follower.version})
+    state[kept] = record(model)
+    state[version] = app.ConfigRecord({'version': follower.version})
     message.content[name] = record(model)
     reply = call_next(message, context)
     if reply.has_error():
@@ -156,10 +167,9 @@ def compressed(
       by = difference(_read(trained), model)
       messages.append(follower.reply(by, sender=sender))
       if follower.up.memory:
-        state[_MEMORY] = record(follower.up.memory)
+        state[memory] = record(follower.up.memory)
     fields = {'messages': messages, 'noise': follower.noise}
-    version = {'version': follower.version}
-    reply.content[_OURS] = app.ConfigRecord(fields | version)
+    reply.content[_OURS] = app.ConfigRecord(fields)
     return reply
 
   return mod

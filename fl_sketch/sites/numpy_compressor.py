@@ -11,7 +11,7 @@ from fl_sketch.sites import (
   numpy_sketch as sketches,
   numpy_sparse as sparse,
 )
-from fl_sketch.utils import registry, sizes
+from fl_sketch.utils import fields, registry, sizes
 import numpy as np
 
 _ROUND, _CLIENT, _CODEC = 1, 2, 0x10CA2  # folded into keys, as of the library
@@ -48,7 +48,8 @@ class Compressor:
 
   def __init__(self, text: str):
     parts = [registry.parse_call(x, 'compressor') for x in text.split('|')]
-    self.feedback = bool(parts[-1].pop('error_feedback', False))
+    self.feedback = parts[-1].pop('error_feedback', False)
+    fields.check_option('error_feedback', self.feedback, bool)
     kinds = [part['kind'] in _SKETCHES for part in parts]
     if kinds not in ([True], [False], [True, False]):
       raise ValueError(

@@ -10,18 +10,12 @@ the sender adds to its own model: what receivers lack yet is not lost.
 from collections.abc import Sequence
 import zlib
 
-from fl_sketch.sites.numpy_updates import (
-  WHOLE,
-  Arrays,
-  Updates,
-  is_compressed,
-  opened,
-)
+from fl_sketch.sites.numpy_updates import Arrays, Updates, is_compressed, opened
 from fl_sketch.sites.sealed import PayloadError
 import numpy as np
 
-_SENDER = 0xFFFFFFFF  # no receiver has this number
-_WHOLE = Updates(WHOLE)
+_OF_DIFFERENCES, _OF_WHOLE = 0xFFFFFFFE, 0xFFFFFFFF  # senders of messages down
+_WHOLE = Updates('dense')  # no compression
 
 
 def difference(new: Arrays, old: Arrays) -> dict[str, np.ndarray]:
@@ -75,6 +69,7 @@ def noise(sent: Arrays, decoded: Arrays) -> float:
   total = error = 0.0
   for k, x in sent.items():
     if is_compressed(x):
+      x = np.asarray(x, np.promote_types(x.dtype, np.float32))
       total += float(np.vdot(x, x))
       off = x - decoded[k]
       error += float(np.vdot(off, off))
@@ -118,13 +113,14 @@ class Publisher:
     if checksum == self._last:
       return
     version = self.version + 1
-    to = {'number': version, 'sender': _SENDER}
     if _layout(arrays) != _layout(self.arrays):  # all receivers get it whole
+      to = {'number': version, 'sender': _OF_WHOLE}
       self._whole, decoded = _WHOLE.encode_decoded(arrays, **to)
       self.arrays = {k: np.array(x) for k, x in decoded.items()}
       self._differences = {}
     else:
       by = difference(arrays, self.arrays)
+      to = {'number': version, 'sender': _OF_DIFFERENCES}
       self._differences[version], decoded = self._down.encode_decoded(by, **to)
       self.noise, self._whole = noise(by, decoded), b''
       self.arrays = moved(self.arrays, decoded)
@@ -138,7 +134,7 @@ class Publisher:
     if known >= 0 and all(n in self._differences for n in wanted):
       return [self._differences[n] for n in wanted]
     if not self._whole:
-      to = {'number': self.version, 'sender': _SENDER}
+      to = {'number': self.version, 'sender': _OF_WHOLE}
       self._whole = _WHOLE.encode(self.arrays, **to)
     return [self._whole]
 
@@ -180,7 +176,7 @@ class Follower:
     last is not of `version`, if that is given.
     """
     for update in map(opened, messages):
-      if update.compressor == WHOLE:
+      if update.sender == _OF_WHOLE:
         self.arrays = _WHOLE.decode_opened(update, like=update.like)
       elif self.arrays and update.number <= self.version:
         continue  # sent again, as our last reply did not arrive

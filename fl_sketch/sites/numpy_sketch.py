@@ -21,6 +21,10 @@ class block_srht:
   size: fields.Count
   block: fields.Count = 4096
 
+  def __post_init__(self):
+    if self.block & self.block - 1:
+      raise ValueError(f'block={self.block} must be a power of two.')
+
   def encode(self, key, x):
     plan, x = _plan(self, key, x.size), np.array(x, np.float32)
     _mix_end(plan, x)

@@ -1,6 +1,8 @@
 """The codec of the largest numbers in NumPy alone, as of `numpy_codecs`."""
 
 import dataclasses
+import math
+from typing import Annotated
 
 from fl_sketch.sites.numpy_codecs import PART, fraction
 from fl_sketch.sites.sealed import PayloadError
@@ -14,7 +16,7 @@ class chunked_top_k:
 
   k: fields.Count
   chunk: fields.Count = 4096
-  bits: fields.Count = 2
+  bits: Annotated[int, fields.Rule('2, 3 or 4', (2, 3, 4).__contains__)] = 2
 
   def encode(self, key, x):
     width, levels = min(self.chunk, x.size), 2 ** (self.bits - 1)
@@ -87,6 +89,7 @@ def _pack(codes, width):
 
 
 def _unpack(packed, width, shape):
-  bits = np.unpackbits(packed, count=shape[0] * shape[1] * width)
-  codes = bits.reshape(-1, width) @ (1 << np.arange(width)[::-1])
+  count = math.prod(shape)
+  bits = np.unpackbits(packed, count=count * width)
+  codes = bits.reshape(count, width) @ (1 << np.arange(width)[::-1])
   return codes.reshape(shape)

@@ -16,7 +16,6 @@ MAGIC = b'FLSU'
 # Magic, version, seed, round, sender, bytes of the description; then the crc32
 # of everything else.
 HEADER = struct.Struct('<4sHIiII')
-WHOLE = 'dense'  # no compression
 _KINDS, _LARGE = 'fiub', 4096  # of dtypes; numbers
 
 
@@ -45,10 +44,13 @@ class Updates:
   >>> updates.decode(message, like=x)['w'].dtype
   dtype('float64')
 
-  ValueError: the text names no codec or sketch, or an option that it lacks.
+  ValueError: the text names no codec or sketch, or an option that it lacks; or
+  the seed is not in 0...2^32 - 1.
   """
 
   def __init__(self, compressor: str, *, seed: int = 0):
+    if seed not in range(1 << 32):
+      raise ValueError(f'{seed=} must be in 0...2^32 - 1.')
     self._text, self._seed = compressor, seed
     self.compressor = Compressor(compressor)
     self.feedback = self.compressor.feedback
@@ -122,7 +124,10 @@ class Updates:
     like = message.like
     d, others = sum(x.size for x in _compressed(like).values()), _others(like)
     to = message.seed, message.number, message.sender
-    stages = self.compressor.stages(d, *to)
+    try:
+      stages = self.compressor.stages(d, *to)
+    except ValueError as e:
+      raise sealed.PayloadError(f'The update is of {d} numbers. {e}') from e
     layout = stages[-1].layout if stages else []
     leaves = [(x.dtype.name, x.shape) for x in others.values()]
     leaves = _read(message.body, [*layout, *leaves])
@@ -145,7 +150,9 @@ def opened(message: bytes) -> Opened:
       if np.dtype(dtype).kind not in _KINDS:
         raise ValueError(f'{name} is of {dtype}')
       like[name] = np.broadcast_to(np.zeros((), dtype), shape)
-  except (AttributeError, TypeError, ValueError) as e:
+  except (
+    AttributeError, OverflowError, RecursionError, TypeError, ValueError
+  ) as e:  # fmt: skip
     raise sealed.PayloadError(f'The description is malformed: {e}.') from e
   seed, number, sender = values
   return Opened(seed, number, sender, compressor, like, body[end:])

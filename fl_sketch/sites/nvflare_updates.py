@@ -70,9 +70,10 @@ class ModelCompressor(_Filter):
       dxo = importlib.import_module('nvflare.apis.dxo')
       constant = importlib.import_module('nvflare.apis.fl_constant')
       event = importlib.import_module('nvflare.apis.event_type')
+      filters = importlib.import_module('nvflare.apis.filter')
     kinds = [dxo.DataKind.WEIGHTS, dxo.DataKind.WEIGHT_DIFF]
     super().__init__(supported_data_kinds=kinds, data_kinds_to_filter=kinds)
-    self._dxo, self._constant = dxo, constant
+    self._dxo, self._constant, self._filters = dxo, constant, filters
     self._end_run = event.EventType.END_RUN
     self.compressor, self.down, self.seed = compressor, down, seed
     self.report = report
@@ -85,8 +86,12 @@ class ModelCompressor(_Filter):
   def process_dxo(self, dxo: Any, shareable: Any, fl_ctx: Any) -> Any:
     """Compress or restore a model, as of `DXOFilter`.
 
-    PayloadError: it is damaged, of another compressor, or was not compressed.
+    PayloadError: it is damaged, of another compressor, was not compressed, or
+    is one of several in a message.
     """
+    collection = self._dxo.DataKind.COLLECTION
+    if self._dxo.from_shareable(shareable).data_kind == collection:
+      raise PayloadError('A collection of models cannot be compressed.')
     direction = fl_ctx.get_prop(self._constant.FLContextKey.FILTER_DIRECTION)
     is_sent = direction == self._constant.FilterKey.OUT
     if not is_sent and _OURS not in dxo.data:
@@ -95,12 +100,7 @@ class ModelCompressor(_Filter):
         'the filter ModelCompressor, too.'
       )
     with _LOCK:
-      end = fl_ctx.get_prop(_END)
-      if end is None:  # a server sends first
-        end = self._made(Publisher if is_sent else Follower)
-        if is_sent:
-          end = _Server(end, self.report)
-        fl_ctx.set_prop(_END, end, private=True, sticky=True)
+      end = self._end(is_sent, fl_ctx)
       try:
         if isinstance(end, _Server):
           data = (end.send if is_sent else end.read)(dxo, fl_ctx)
@@ -114,9 +114,29 @@ class ModelCompressor(_Filter):
     meta = {k: x for k, x in dxo.meta.items() if k != history}
     return self._dxo.DXO(dxo.data_kind, data, meta)
 
+  def _end(self, is_sent, fl_ctx):
+    """Return what all filters of a side share, made by its first message."""
+    options = self.compressor, self.down, self.seed
+    of, end = fl_ctx.get_prop(_END, (options, None))
+    if of != options:
+      raise PayloadError(
+        f'The filters of one side must have the same options: {of}, {options}.'
+      )
+    if end is None:
+      chain = self.get_prop(self._filters.FilterContextKey.CHAIN_TYPE)
+      tasks = self._filters.FilterChainType.TASK_DATA_CHAIN
+      if is_sent == (chain == tasks):
+        end = _Server(self._made(Publisher), self.report)
+      elif not is_sent:
+        end = self._made(Follower)
+      else:
+        raise PayloadError('The server has sent no model, to which to compare.')
+      fl_ctx.set_prop(_END, (options, end), private=True, sticky=True)
+    return end
+
   def handle_event(self, event_type: str, fl_ctx: Any):
     """Tell of the last round when the job ends, as of `FLComponent`."""
-    end = fl_ctx.get_prop(_END)
+    _, end = fl_ctx.get_prop(_END, (None, None))
     if event_type == self._end_run and isinstance(end, _Server):
       end.traffic.close()
 

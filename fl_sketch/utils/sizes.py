@@ -17,8 +17,8 @@ def sized(
   Counts become a `share` of what they are.
   """
   chunk = factories.arguments(name).get('chunk')
-  if chunk is not None:
-    most = options.get('chunk', chunk.default)
+  most = options.get('chunk', chunk.default) if chunk else None
+  if isinstance(most, int) and most > 0:  # `make` refuses others
     share = min(d, most) / min(d / share, most)
     d = min(d, most)
   unit = options.get('bucket') or 1  # k is a multiple of it

@@ -127,7 +127,9 @@ def test_flower_error_feedback_is_of_an_array(flwr):
   for _ in range(30):
     model = mean(exchange(flwr, grid, model))
   assert distance(model) < 0.1
-  memory = inner.contexts[7].state['fl_sketch.memory']['w'].numpy()
+  state = inner.contexts[7].state
+  (memory,) = (x for name, x in state.items() if 'memory' in name)
+  memory = memory['w'].numpy()
   assert memory.shape == END.shape
   assert memory.any()
   inner.work = lambda x: {'w': x['w'] + END.T}
@@ -147,6 +149,34 @@ def test_a_flower_client_that_lost_its_model_gets_it_whole(flwr):
   model = mean(exchange(flwr, grid, model))
   inner.dead = set()
   assert len(exchange(flwr, grid, trained(model))) == 2
+
+
+def test_flower_grids_of_one_app_have_models_of_their_own(flwr):
+  """Catches a difference to the model of another cluster of clients."""
+  inner = Grid(flwr, flower_updates.compressed(TWO_BITS))
+  inner.work = lambda model: model
+  grids = [flower_updates.CompressedGrid(inner, TWO_BITS) for _ in range(2)]
+  for number in range(1, 4):
+    for sign, grid in zip((1, -1), grids, strict=True):
+      model = START | {'w': sign * number * END}
+      for made in exchange(flwr, grid, model):
+        np.testing.assert_array_equal(made['w'], model['w'])
+
+
+@pytest.mark.parametrize('wrong', [
+  {}, {'messages': [1], 'noise': 0.1}, {'messages': [b'x'], 'noise': 'x'},
+  {'messages': [b'x'], 'noise': 0.1},
+])  # fmt: skip
+def test_a_malformed_flower_reply_is_an_error_of_its_client(flwr, wrong):
+  """Catches a client that ends the server."""
+
+  def mod(message, context, call_next):
+    del context, call_next
+    record = {'fl_sketch.updates': flwr.ConfigRecord(wrong)}
+    return flwr.Message(flwr.RecordDict(record), reply_to=message)
+
+  grid = flower_updates.CompressedGrid(Grid(flwr, mod), TWO_BITS)
+  assert not exchange(flwr, grid, START)
 
 
 def test_a_flower_client_without_the_mod_is_an_error(flwr, capsys):

@@ -78,6 +78,18 @@ def test_receivers_stay_near_the_model(compressor, kind):
   assert lags[-1] < 1e-3 * norm
 
 
+@pytest.mark.parametrize('seed', [0, 3])
+def test_a_difference_that_is_not_compressed_is_no_model(seed):
+  """Catches a difference that replaces what it should be added to."""
+  options = {'compressor': 'eden(bits=2)', 'down': 'dense', 'seed': seed}
+  publisher = numpy_following.Publisher(**options)
+  follower = numpy_following.Follower(**options)
+  for model in models(3):
+    publisher.publish(model)
+    got = follower.receive(publisher.messages(follower.version))
+    np.testing.assert_allclose(got['w'], model['w'], atol=1e-5)
+
+
 def test_arrays_that_the_model_lacks_or_a_receiver_leaves_out():
   """Catches an update that is refused, although its arrays are clear."""
   publisher, follower = pair()

@@ -203,6 +203,43 @@ def test_an_update_of_others_is_refused(options, like, says):
     updates.decode(message, like=UPDATE | like)
 
 
+def test_a_size_that_its_numbers_do_not_have_is_refused():
+  """Catches a foreign message that ends who reads it."""
+  small, large = {'w': np.ones((1, 2))}, {'w': np.ones((1, 9))}
+  of = lambda k: numpy_updates.Updates(f'chunked_top_k(k={k})')
+  like = {'w': ['float64', [1, 2]]}
+  message = of(2).encode(small, number=0, sender=0)
+  header, magic = numpy_updates.HEADER, numpy_updates.MAGIC
+  (*values, size), body = sealed.unseal(message, magic, header)
+  text = json.dumps(['chunked_top_k(k=7)', like]).encode()
+  wrong = sealed.seal(
+    magic, header, *values, len(text), body=text + bytes(body[size:])
+  )
+  with pytest.raises(sealed.PayloadError, match='k=7 exceeds'):
+    of(7).decode(wrong, like=small)
+  deep = b'[' * 100_000
+  wrong = sealed.seal(magic, header, *values, len(deep), body=deep)
+  with pytest.raises(sealed.PayloadError, match='malformed'):
+    of(7).decode(wrong, like=large)
+
+
+def test_one_number_has_a_place():
+  """Catches a place of no bits that cannot be read."""
+  for text, shape in ('chunked_top_k(k=1)', (1, 1)), (
+    'chunked_top_k(k=1, chunk=1)', (2, 2)
+  ):  # fmt: skip
+    updates, x = numpy_updates.Updates(text), {'w': np.full(shape, 3.0)}
+    message = updates.encode(x, number=0, sender=0)
+    np.testing.assert_array_equal(updates.decode(message, x)['w'], x['w'])
+
+
+@pytest.mark.parametrize('seed', [-1, 1 << 32, 1.5])
+def test_a_seed_that_no_message_can_have_is_refused(seed):
+  """Catches a job that fails in its second round."""
+  with pytest.raises(ValueError, match='seed='):
+    numpy_updates.Updates('sign', seed=seed)
+
+
 @pytest.mark.parametrize(
   ('text', 'says'),
   [
@@ -211,6 +248,10 @@ def test_an_update_of_others_is_refused(options, like, says):
     ('eden(bits=2, error_feedback=True)', 'no contraction'),
     ('rand_k(k=2)', 'rand_k'), ('chunked_top_k(k=5000)', 'k=5000'),
     ('block_srht(size=0.1, error_feedback=True)', 'no contraction'),
+    ('block_srht(size=0.1, block=1000)', 'power of two'),
+    ('chunked_top_k(k=0.1, chunk=0)', 'chunk=0'),
+    ('chunked_top_k(k=2, bits=30)', 'bits=30'),
+    ('sign(error_feedback="no")', 'error_feedback'),
     ('eden(', 'NAME'),
   ],
 )  # fmt: skip

@@ -46,10 +46,14 @@ class Job:
     self.props = {name: {} for name in self.filters}
 
   def filtered(self, name, peer, way, data, kind='WEIGHTS'):
-    from nvflare.apis import dxo as dxo_lib
+    from nvflare.apis import dxo as dxo_lib, filter as filter_lib
 
     context = self.context(name, peer, way)
     made = self.filters[name][way == 'out']
+    is_task = (name == 'server') == (way == 'out')
+    chain = 'TASK_DATA_CHAIN' if is_task else 'TASK_RESULT_CHAIN'
+    chain = getattr(filter_lib.FilterChainType, chain)
+    made.set_prop(filter_lib.FilterContextKey.CHAIN_TYPE, chain)
     message = made.process(dxo_lib.DXO(kind, data).to_shareable(), context)
     return dxo_lib.from_shareable(message).data
 
@@ -88,11 +92,44 @@ def test_nvflare_trains_with_few_bytes(tmp_path):
 
 
 @needs_nvflare
-def test_nvflare_metadata_does_not_grow_with_clients():
-  """Catches a history of filters that doubles with each client."""
+def test_who_serves_does_not_depend_on_who_sends_first():
+  """Catches a client taken for the server: filters see no empty model."""
+  job = Job()
+  with pytest.raises(sealed.PayloadError, match='sent no model'):
+    job.filtered('a', 'server', 'out', START)
+  assert distance(job.train('a', trained(START))) < 0.3
+
+
+@needs_nvflare
+def test_the_filters_of_one_side_have_the_same_options():
+  """Catches a compressor that is given and never used."""
+  job = Job()
+  job.filters['a'] = (
+    job.filters['a'][0],
+    nvflare_updates.ModelCompressor('int8'),
+  )
+  with pytest.raises(sealed.PayloadError, match='same options'):
+    job.train('a', START)
+
+
+@needs_nvflare
+def test_a_collection_of_models_is_refused():
+  """Catches a model that travels as a difference to another one."""
   from nvflare.apis import dxo as dxo_lib
 
+  parts = {k: dxo_lib.DXO('WEIGHTS', START) for k in ('model', 'control')}
+  with pytest.raises(sealed.PayloadError, match='collection'):
+    Job().filtered('server', 'a', 'out', parts, 'COLLECTION')
+
+
+@needs_nvflare
+def test_nvflare_metadata_does_not_grow_with_clients():
+  """Catches a history of filters that doubles with each client."""
+  from nvflare.apis import dxo as dxo_lib, filter as filter_lib
+
   job, filter_out = Job(), nvflare_updates.ModelCompressor(TWO_BITS)
+  chain = filter_lib.FilterChainType.TASK_DATA_CHAIN
+  filter_out.set_prop(filter_lib.FilterContextKey.CHAIN_TYPE, chain)
   task = dxo_lib.DXO('WEIGHTS', START, {'round': 3}).to_shareable()
   for number in range(4):
     context = job.context('server', f'{number}', 'out')
