@@ -39,14 +39,14 @@ def main(argv):
   begin(argv[:1] + argv[2:])
   if len(argv) < 2:
     sys.exit('Name a file that ends in .py, a sketch, a codec or a stored row.')
-  try:
-    own.load(argv[1], own.BENCHMARKS[_FLAGS.task])
-  except SLIPS as e:
-    sys.exit(slip(e, argv[1]))
   devices.start(cpu_devices=devices.cores())
   scale = 'quick' if _FLAGS.quick else 'cpu'
   folder = pathlib.Path(_FLAGS.workdir).resolve() / scale
   ws = workspace.Workspace(folder, scale, _FLAGS.data_dir, not _FLAGS.quiet)
+  try:
+    own.check(ws, argv[1], _FLAGS.task)
+  except SLIPS as e:
+    sys.exit(slip(e, argv[1]))
   run = functools.partial(
     own.report, text=argv[1], name=_FLAGS.task, repetitions=_FLAGS.repetitions
   )
@@ -54,7 +54,10 @@ def main(argv):
   source = f'By the protocol of {own.BENCHMARKS[_FLAGS.task].study}'
   title = f'{argv[1]} beside the stored methods'
   made = study.Study(name, title, source, run, 30)
-  command = f'fl-sketch compare {argv[1]!r} --task={_FLAGS.task}'
+  command = (
+    f'fl-sketch compare {argv[1]!r} --task={_FLAGS.task} '
+    f'--repetitions={_FLAGS.repetitions}{" --quick" * _FLAGS.quick}'
+  )
   result = results.run(made, ws, command)
   results.judge([result])
   pages.write([result], folder)

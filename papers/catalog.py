@@ -145,7 +145,7 @@ _PROJECT = _of(
    'Fashion-MNIST, 500 clients', federations.clothes, 200),
   ('Federated-Digits', 'Methods without residuals on clients, by bytes',
    'MNIST, 100 clients', federations.digits, 250),
-  ('Federated-Downlink', 'A rival of one-bit tables with a compressed way back',
+  ('Federated-Downlink', 'A rival with a compressed way back; FetchSGD again',
    'Fashion-MNIST and MNIST', downlink.downlink, 60),
   ('Workers-Characters', 'Methods of few workers, by bytes',
    'decoder of tiny Shakespeare, four workers', workers.characters, 350),

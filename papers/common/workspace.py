@@ -65,22 +65,24 @@ class Workspace:
   ) -> dict[str, float]:
     """Tunes one rate over a grid.
 
-    The best run has the largest score. Where its rate is an end of the grid,
-    the grid grows by half a decade (by its own ratio if the rate is no half
+    The best run has the largest score, and of equal ones the lowest rate: where
+    all diverge, lower ones are tried. Where its rate is an end of the grid, the
+    grid grows by half a decade (by its own ratio if the rate is no half
     decade), at most three times, and never at quick scale. Returns {name of the
     rate: best value}.
     """
     (rate,) = grid
     runs = self.sweep(name, {**config, 'sweep': dict(grid)})
+    rank = lambda run: (score(run), -run.values[rate])
     for _ in range(self.pick(0, 3)):
-      best = max(runs, key=score).values[rate]
+      best = max(runs, key=rank).values[rate]
       tried = [run.values[rate] for run in runs]
       if min(tried) < best < max(tried):
         break
       value = _beyond(best, sorted(tried))
       more = {**config, 'sweep': {rate: (value,)}}
       runs += self.sweep(f'{name}-{value:g}', more)
-    return {rate: max(runs, key=score).values[rate]}
+    return {rate: max(runs, key=rank).values[rate]}
 
   def train(self, name: str, config: Mapping[str, Any]) -> runs.Result:
     """Trains one run in runs/NAME to its end, or finds it there.

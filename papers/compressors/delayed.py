@@ -47,8 +47,9 @@ def delayed(ws: Workspace) -> study.Report:
 def _loss(ws: Workspace, own: Fields, delay: int, seed: int) -> float:
   """The test loss after training with a delay, computed once."""
   own = own | {'delay': delay, 'seed': seed}
+  about = {'codec': _CODEC, 'workers': _WORKERS}
   name = f'delayed/{delay}-{seed}'
-  return ws.cached(name, own, lambda: _trained(ws, **own))
+  return ws.cached(name, own | about, lambda: _trained(ws, **own))
 
 
 def _trained(
@@ -61,6 +62,8 @@ def _trained(
   devices = jax.devices()[:_WORKERS]
   mesh = jax.make_mesh((_WORKERS,), ('workers',), devices=devices)
   falling = optax.cosine_decay_schedule(rate, steps, 0.05)
+  # What is sent at the last step is applied after it.
+  falling = optax.join_schedules([falling, lambda _: 0.0], [steps])
   inner = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(falling))
   tx: Any = distributed.outer(
     inner, None, distributed.mean_over('workers', _CODEC, seed=seed),
@@ -69,7 +72,7 @@ def _trained(
   step = distributed.train_step(exp.loss_fn, tx, mesh)
   params, state = exp.params, distributed.init(tx, exp.params, mesh)
   draws, samples = np.random.default_rng(seed), len(exp.data['y'])
-  for _ in range(steps):
+  for _ in range(steps + delay):
     drawn = draws.integers(samples, size=batch)
     windows = {name: x[drawn] for name, x in exp.data.items()}
     params, state, _ = step(params, state, windows)

@@ -1,4 +1,4 @@
-"""EDEN both ways beside one-bit tables both ways, on both federations."""
+"""EDEN both ways beside one-bit tables both ways, and FetchSGD's rows again."""
 
 from typing import Any
 
@@ -15,12 +15,15 @@ def _both_ways(task, share):
   return ADAM | workers.in_bits(codec)(task, share)
 
 
-_NAME = 'EDEN both ways'
-_METHOD = Method(_both_ways, 'quantised', (0.01, 0.001))
+_NAME, _AGAIN, _SHARES = 'EDEN both ways', 'FetchSGD', (0.01, 0.001)
+_METHODS = {
+  _NAME: Method(_both_ways, 'quantised', _SHARES),
+  _AGAIN: federations.METHODS[_AGAIN]._replace(shares=_SHARES),
+}
 
 
 def downlink(ws: Workspace) -> studies.Report:
-  """Run the rival by the protocol of each federation, beside stored rows."""
+  """Run the rivals by the protocol of each federation, beside stored rows."""
   values: dict[str, Any] = {}
   seeds: dict[str, Any] = {}
   tables = []
@@ -30,19 +33,24 @@ def downlink(ws: Workspace) -> studies.Report:
     stored = results.read(results.STORED, of)
     assert stored is not None  # it is a part of the archive
     found: study.Records = {}
-    for share in _METHOD.shares:
-      row = found[_NAME, share] = study.play(ws, task, r, _METHOD, _NAME, share)
+    for name, method in _METHODS.items():
+      for share in method.shares:
+        row = study.play(ws, task, r, method, name, share)
+        found[name, share] = row
+        seeds[f'{of}, {study.title((name, share))}'] = row._asdict()
+    for share in _SHARES:
+      error = task.errors(found[_NAME, share].final)
       title = study.title((federations.BOTH_WAYS, share))
-      theirs = task.errors(stored['seeds'][title]['final'][: len(row.final)])
-      above = 100 * (theirs / task.errors(row.final) - 1)
-      values[f'{of}, {share:g}'] = above
-      seeds[f'{of}, {share:g}'] = row._asdict()
+      theirs = task.errors(stored['seeds'][title]['final'][: len(error)])
+      values[f'{of}, {share:g}'] = 100 * (theirs / error - 1)
     table = study.table(task, found)
     beside = [
       cells for cells in stored['tables'][0]['rows']
       if cells[0] in (federations.FEDADAM, federations.BOTH_WAYS)
     ]  # fmt: skip
-    tables.append(table._replace(rows=[*table.rows, *beside]))
+    if ws.scale != 'quick':  # rows of other data
+      table = table._replace(rows=[*table.rows, *beside])
+    tables.append(table)
   study.keep_first(ws)
   own = registration.read('Federated-Downlink')
   claims = registration.claims(own, values)
@@ -52,5 +60,8 @@ def downlink(ws: Workspace) -> studies.Report:
 _NOTE = (
   'EDEN sends one bit of a part of the rotated numbers, each client under a '
   'hash of its own, and the server sends the mean likewise. Its rate is tuned '
-  'and its seeds are as of the stored rows, which stand beside it.'
+  'and its seeds are as of the stored rows, which stand beside it; their way '
+  'back has the EDEN of that time, which rotated the whole vector. FetchSGD '
+  'runs again as lower rates were not tried for it where all first ones '
+  'diverged.'
 )

@@ -92,7 +92,7 @@ def _fewer_rounds(task, share):
   """Dense updates in a share of the rounds, with as many samples in all."""
   rounds = max(1, int(share * task.fields['rounds']))
   length = {k: rounds for k in ('rounds', 'eval_every', 'checkpoint_every')}
-  steps = int(task.fields['local_steps'] / share)
+  steps = round(task.fields['local_steps'] * task.fields['rounds'] / rounds)
   more = {'local_steps': steps, 'rounds_per_dispatch': 1}
   return {'algorithm': 'fedavg', **ADAM, **length, **more}
 

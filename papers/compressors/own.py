@@ -101,7 +101,13 @@ def _of_file(text: str, of: Benchmark) -> tuple[Method, float, Sequence[float]]:
     ),
     tuned=getattr(module, 'TUNED', plain.tuned),
   )
-  return made, 1.0, getattr(module, 'RATES', ())
+  rates = getattr(module, 'RATES', ())
+  are_rates = isinstance(rates, list | tuple) and all(
+    isinstance(x, int | float) and x > 0 for x in rates
+  )
+  if not are_rates:
+    raise ValueError(f'{text}: {rates=} must be a list of positive numbers.')
+  return made, 1.0, rates
 
 
 def page_of(name: str, text: str) -> str:
@@ -126,7 +132,6 @@ def report(
   """
   of = BENCHMARKS[name]
   (method, share, rates), task = load(text, of), of.task(ws)
-  check_bill(runs.build(task.fields | method.fields(task, share), ws.data_dir))
   r = study.registered(ws, of.study)
   if rates:
     r[method.rates] = list(rates)
@@ -147,6 +152,18 @@ def report(
   dense = [cells[0] for cells in beside if cells[1] == '1']
   claims = _claims(task, text, made, stored['seeds'], dense)
   return studies.Report(claims, {text: seeds}, [table])
+
+
+def check(ws: Workspace, text: str, name: str) -> None:
+  """Refuse a method that cannot be built on a task, or bills too little.
+
+  ValueError, or what its file raises.
+  """
+  of = BENCHMARKS[name]
+  (method, share, _), task = load(text, of), of.task(ws)
+  rate = {method.tuned: 0.01}
+  fields = task.fields | method.fields(task, share) | rate
+  check_bill(runs.build(fields, ws.data_dir))
 
 
 def check_bill(exp: runs.Experiment) -> None:

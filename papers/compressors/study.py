@@ -5,6 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from fl_sketch.runs import figures, metrics
+from fl_sketch.utils import UserError
 import numpy as np
 
 from ..common import comparison, registration, study, workspace
@@ -36,6 +37,10 @@ class Record(NamedTuple):
 
 
 Records = dict[Row, Record]
+
+
+class DivergedError(UserError):
+  """A method has no finite row."""
 
 
 def registered(ws: Workspace, name: str) -> dict[str, Any]:
@@ -101,9 +106,14 @@ def play(
     for i in range(r['repetitions'])
   ]  # fmt: skip
   runs = [run for one in found for run in one.runs]
-  scale, clients = task.scale, runs[0].row['participants']
+  ran = [run.row for run in runs if 'round' in run.row]
+  if not ran:
+    raise DivergedError(f'{name} diverges in the first round of every run.')
+  scale, clients = task.scale, ran[0]['participants']
   up, down = (
-    np.mean([run.row[f'total_{way}link_bytes'] for run in runs]) / clients
+    # A run that diverged has the bytes of its rounds until then.
+    np.mean([x[f'total_{way}link_bytes'] / (x['round'] + 1) for x in ran])
+    * (fields['rounds'] / clients)
     for way in ('up', 'down')
   )
   if method.gathers:
@@ -210,8 +220,9 @@ def _by_error(compared: Compared) -> study.Table:
     'method': lambda row, _: title(row),
     'error': comparison.shown(task.digits, lambda error: error),
     'above dense, %': lambda row, _: _ends(compared.above_dense(row)),
-    'command': lambda row, _: (
-      f"fl-sketch compare '{title(row)}' --task={task.name}"
+    'command': lambda row, error: (
+      f"fl-sketch compare '{title(row)}' --task={task.name} "
+      f'--repetitions={len(error)}'
     ),
   }
   caption = (
@@ -249,7 +260,8 @@ def _frontier(
 ) -> str:
   """Names the rows to which none of fewer bytes is equal, by means."""
   best, shown = np.inf, []
-  for row, x in sorted(found.items(), key=lambda x: size(x[1])):
+  finite = [x for x in found.items() if np.isfinite(x[1].final).all()]
+  for row, x in sorted(finite, key=lambda x: size(x[1])):
     error = task.errors(x.final).mean()
     if error < best:
       best = error
@@ -269,7 +281,8 @@ _FRONTIERS = (
 _PROTOCOL = (
   'A repetition tunes the rate of a method on a seed of its own, by the loss '
   'on a tenth of what clients train on, in runs of full length, over a range '
-  'that grows until the best is inside, and trains on fresh seeds. Intervals '
+  'that grows, by three rates at most, until the best is inside, and trains on '
+  'fresh seeds. Intervals '
   'are over repetitions, of tuning and training. The best dense method has the '
   'best mean over the repetitions.'
 )

@@ -17,7 +17,7 @@ from laws import law
 import numpy as np
 import optax
 from papers.common import comparison, registration
-from papers.common.workspace import Workspace
+from papers.common.workspace import PointRun, Workspace
 from papers.compressors import federations, own, study, tasks, workers
 from papers.compressors.tasks import Task
 import pytest
@@ -76,6 +76,52 @@ def test_workers_see_as_many_samples_and_send_their_share(name, few):
   roughly = workers.METHODS[method].family in ('low rank', 'largest')
   most = 3 if method == workers.OURS else 2 if roughly else 1.05
   assert 0.5 <= up / (4 * share * few.dimension) <= most
+
+
+@pytest.mark.parametrize('share', [0.1, 0.03])
+def test_fewer_rounds_have_as_many_samples(share):
+  """Catches a rival that trains on fewer."""
+  sizes = {'rounds': 150, 'local_steps': 10, 'cohort': 10, 'batch_size': 20}
+  method = federations.METHODS[federations.FEWER]
+  made = sizes | method.fields(Task('', '', sizes, 0, ''), share)
+  assert np.prod([made[k] for k in _WORK]) == np.prod([*sizes.values()])
+
+
+@pytest.mark.parametrize('bad', [(0.1, -1.0), 0.1, ('x',)])
+def test_rates_of_a_file_are_numbers(tmp_path, bad):
+  """Catches a traceback in place of one line."""
+  path = tmp_path / 'mine.py'
+  path.write_text(f'RATES = {bad!r}\nfields = lambda dimension: {{}}\n')
+  with pytest.raises(ValueError, match='list of positive numbers'):
+    own.load(str(path), own.BENCHMARKS['digits'])
+
+
+def test_bytes_of_a_run_that_diverged_are_of_all_rounds(tmp_path, monkeypatch):
+  """Catches a method that is on the frontier as it stopped at once."""
+  row = {'participants': 2, 'total_downlink_bytes': 0, 'diverged': True}
+  early, late = (
+    row | {'round': n - 1, 'total_uplink_bytes': 60 * n} for n in (2, 10)
+  )
+
+  def ran(*_, **__):
+    class One:
+      rate, runs = 0.1, [PointRun(x, tmp_path) for x in (early, late)]
+      final = staticmethod(lambda *_, **__: np.array([np.nan]))
+
+    return One
+
+  monkeypatch.setattr(comparison, 'run', ran)
+  monkeypatch.setattr(study, '_seconds', lambda *_: 0.0)
+  monkeypatch.setattr(PointRun, 'curve', lambda *_: (np.ones(1), np.ones(1)))
+  task = Task('', '', {'rounds': 10}, 8, '')
+  method = federations.Method(lambda *_: {}, 'dense')
+  r = {'repetitions': 1, 'seed': 0, 'tuning_seed': 0, 'adaptive': [0.1]}
+  made = study.play(Workspace(tmp_path), task, r, method, 'x', 0.1)
+  assert made.up == 300.0
+  finite = made._replace(final=[50.0], up=400.0)
+  found = {('x', 0.1): made, ('y', 0.1): finite}
+  line = study._frontier(task, found, 'bytes up', lambda x: x.up)
+  assert line == 'The frontier of bytes up: y, 0.1 (50.0).'
 
 
 @pytest.mark.parametrize('name', own.BENCHMARKS)

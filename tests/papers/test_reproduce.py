@@ -168,11 +168,12 @@ def test_what_was_computed_is_found_again(tmp_path, capsys):
   ((0.01, 0.03, 0.1), 0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
   ((0.02, 0.05), 0.12, 0.125, ['a-0.125', 'a-0.312']),
   ((0.02,), 0.0632, 0.0632, ['a-0.0632', 'a-0.2']),
+  ((0.01, 0.03, 0.1), -np.inf, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
 ])  # fmt: skip
 def test_a_grid_goes_on_where_the_best_is_at_its_edge(
   tmp_path, grid, best, tuned, beyond
 ):
-  """Catches a grid off the half decades, which ended in a traceback."""
+  """Catches rates off the half decades, and one that diverges and is taken."""
 
   class MadeUp(Workspace):
     def sweep(self, name, config):
