@@ -95,23 +95,13 @@ def bytes_per_step(
   `params`. `specs` is a `PartitionSpec` of the parameters, or a tree of them;
   by default all devices have copies.
   """
-  program = traced_update(tx, params, mesh, specs)[0]
-  return _bill(_traced(program, dict(mesh.shape)))
-
-
-def traced_update(
-  tx: optax.GradientTransformation, params: Params, mesh: Mesh, specs: Tree
-) -> tuple[core.ClosedJaxpr, Tree]:
-  """Trace `tx.update` for one device: (jaxpr, argument types).
-
-  The arguments are (gradients, state, parameters).
-  """
   params = shards(tx, params, mesh, specs)
   traced = functools.partial(
     jax.make_jaxpr, axis_env=[*mesh.shape.items()], return_shape=True
   )
-  args = params, traced(tx.init)(params)[1], params
-  return traced(tx.update)(*args)[0], args
+  state = traced(tx.init)(params)[1]
+  program = traced(tx.update)(params, state, params)[0]
+  return _bill(_traced(program, dict(mesh.shape)))
 
 
 def check_kinds(tx: object, mesh: object):

@@ -36,6 +36,7 @@ import optax
 
 _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
+_AT_TWO_POINTS = 'marina'  # an algorithm that needs gradients at two points
 _work = lambda params, batches, *_: (batches, {})  # batches are gradients
 Compressor = str | codecs.Codec | sketches.Sketch  # a text: see the module
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
@@ -81,6 +82,7 @@ def mean_over(
 
   made = Mean(*by_shard(build, specs))
   made.axes, made.dense_axes = axes, axes_lib.names(dense_axes)
+  made.specs = specs
   return made
 
 
@@ -185,6 +187,10 @@ def registered(
   name: str, learning_rate: jax.typing.ArrayLike, **options: Any
 ) -> Make:
   """Build the `Make` of a registered algorithm whose clients hold gradients."""
+  if name == _AT_TWO_POINTS:
+    raise ValueError(
+      f'{name} needs gradients at two points; use fl_sketch.runs.'
+    )
 
   def make(params, size):
     d = dimension(params)

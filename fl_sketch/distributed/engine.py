@@ -43,6 +43,7 @@ class Mean(optax.GradientTransformationExtraArgs):
 
   axes: tuple[str, ...] = ()
   dense_axes: tuple[str, ...] = ()
+  specs: Tree = jax.P()  # of the parameters
 
 
 class State(NamedTuple):
@@ -138,6 +139,8 @@ def from_algorithm(
     finite &= all_finite(moved)
     new = encode, protocol, server
     encode, protocol, server = optax.tree.where(finite, new, old)
+    # A NaN may stay behind when all that is sent is finite.
+    encode = optax.tree.where(all_finite(encode), encode, old[0])
     protocol = comms.clear_bills(protocol)  # which nobody reads here
     moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
     new = wrap(state.step + 1, encode, protocol, server)

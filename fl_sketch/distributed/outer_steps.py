@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.distributed import workers
 from fl_sketch.distributed.engine import Mean, PerWorker, is_worker
-from fl_sketch.distributed.sharded import join, split
+from fl_sketch.distributed.sharded import axes_of, join, of_leaves, split
 from fl_sketch.rounds import axes as axes_lib
 from fl_sketch.utils import checks
 from fl_sketch.utils.types import Params, Tree
@@ -84,11 +84,13 @@ def outer(
   axes, dense = mean.axes, mean.dense_axes
   if outer is None:
     outer = NESTEROV
+  specs = mean.specs
   inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
   own = lambda tree: _mark(tree, axes)
+  split_up = lambda tree, params: _split(tree, params, fragments, specs)
 
   def init(params) -> Any:
-    parts = _split(params, params, fragments)
+    parts = split_up(params, params)
     return OuterState(
       step=jnp.int32(0), inner=own(inner.init(params)),
       moved=own(optax.tree.zeros_like(params)),
@@ -99,7 +101,7 @@ def outer(
 
   def send(f, moved, params, means, late):
     """Average what fragment f has moved by."""
-    part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
+    part, anchor = (split_up(x, params)[f] for x in (moved, params))
     part = axes_lib.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
     late[f] = optax.tree.cast_like(estimate, anchor)
@@ -107,9 +109,9 @@ def outer(
 
   def apply(f, moved, params, late, outers):
     """Move fragment f of the anchor; the updates of other leaves are 0."""
-    parts = _split(optax.tree.zeros_like(params), params, fragments)
-    own_parts = _split(moved, params, fragments)
-    anchor = _split(params, params, fragments)[f]
+    parts = split_up(optax.tree.zeros_like(params), params)
+    own_parts = split_up(moved, params)
+    anchor = split_up(params, params)[f]
     updates, outers[f] = outer.update(late[f], outers[f], anchor)
     parts[f] = optax.tree.cast_like(updates, anchor)
     share = lambda m, u: (blend * (m + u)).astype(m.dtype)
@@ -136,9 +138,7 @@ def outer(
     move = lambda m, u: (m - u).astype(m.dtype)
     moved = jax.tree.map(move, _read(state.moved), steps)
     step = state.step + 1
-    late = state.late or optax.tree.zeros_like(
-      _split(params, params, fragments)
-    )
+    late = state.late or optax.tree.zeros_like(split_up(params, params))
     args = moved, params, state.mean, late
     means, late = jax.lax.switch(due[step % every], sends, *args)
     sent = step - delay  # when what is applied now was sent; 0 is no step
@@ -193,7 +193,12 @@ def worker_params(params: Params, state: Tree) -> Params:
   """
   is_outer = lambda node: isinstance(node, OuterState)
   for node in filter(is_outer, jax.tree.leaves(state, is_leaf=is_outer)):
-    params = jax.tree.map(jnp.subtract, params, _read(node.moved))
+    moved = _read(node.moved)
+    if jax.tree.map(jnp.shape, moved) != jax.tree.map(jnp.shape, params):
+      raise ValueError(
+        'outer must not stand in per_worker; put that around its inner part.'
+      )
+    params = jax.tree.map(jnp.subtract, params, moved)
   return params
 
 
@@ -207,9 +212,12 @@ def _read(node):
   return jax.tree.map(lambda x: x[0], node.value)
 
 
-def _split(tree, params, fragments) -> list[Tree]:
+def _split(tree, params, fragments, specs) -> list[Tree]:
   """Return trees with a fragment's leaves each, None in place of others."""
-  sizes = [x.size for x in jax.tree.leaves(params)]
+  # Of whole arrays, also where a device sees its parts: the bill does.
+  times = [axes_lib.size_of(axes_of(x)) or 1 for x in of_leaves(specs, params)]
+  pairs = zip(jax.tree.leaves(params), times, strict=True)
+  sizes = [x.size * n for x, n in pairs]
   if len(sizes) < fragments:
     raise ValueError(
       f'{fragments=} exceeds the {len(sizes)} arrays of the model; use fewer.'

@@ -58,7 +58,9 @@ def split(tree: Tree, labels: Sequence[Hashable]) -> dict[Any, Tree]:
   leaves, treedef = jax.tree.flatten(tree)
   rows = [*zip(leaves, labels, strict=True)]
   pick = lambda label: [x if of == label else None for x, of in rows]
-  return {label: treedef.unflatten(pick(label)) for label in {*labels}}
+  return {
+    label: treedef.unflatten(pick(label)) for label in dict.fromkeys(labels)
+  }
 
 
 def join(parts: Iterable[Tree], like: Tree) -> Tree:

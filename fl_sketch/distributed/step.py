@@ -11,6 +11,7 @@ from fl_sketch.rounds import axes
 from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
+from jax.extend import core
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import optax
@@ -74,8 +75,15 @@ def state_specs(
       return like(path, x.shape)
     if {*x.axes} & {*inner}:  # of a device's shards
       return PerWorker(P(x.axes), x.axes)
-    row = lambda end, leaf: P(x.axes, *like((*path, *end), leaf.shape[1:]))
-    return PerWorker(jax.tree.map_with_path(row, x.value), x.axes)
+
+    def row(end, node):
+      if is_worker(node):  # of a mean in `per_worker`: rows of inner devices
+        devices = tuple(a for a in node.axes if a in inner)
+        return PerWorker(P(x.axes, devices or None), node.axes)
+      return P(x.axes, *like((*path, *end), node.shape[1:]))
+
+    rows = jax.tree.map_with_path(row, x.value, is_leaf=is_worker)
+    return PerWorker(rows, x.axes)
 
   of_worker = _over_workers(tx.init, mesh, specs, (P(),), P())
   state = jax.eval_shape(of_worker, params)
@@ -155,10 +163,13 @@ def map_step(
         f'tx averages nothing over {apart} of the mesh; set them as axis or '
         'dense_axes of mean_over.'
       )
-    variation.check_copies(tx, params, mesh, specs, of_state)
     given = P(), of_state, P(axes), *[P()] * len(shared)
     run = _over_workers(local, mesh, specs, given, (P(), of_state, P()))
-    made = run(params, state, batch, *shared)
+    args = params, state, batch, *shared
+    program, like = jax.make_jaxpr(run, return_shape=True)(*args)
+    variation.check_copies(program, mesh, axes, args, of_state)
+    made = core.jaxpr_as_fun(program)(*jax.tree.leaves(args))
+    made = jax.tree.structure(like).unflatten(made)
     if len(axes) == len(mesh.axis_names):
       return made
     return sharded.placed(made, mesh, (specs, of_state, P()))

@@ -1,15 +1,17 @@
 """Check that replicated parameters and state stay equal on all workers.
 
-It follows the program of an update from the gradients, which differ by worker,
+It follows the program of a step from the batch, which differs by worker,
 through loops and branches, where the types of `jax.shard_map` stop at a loop
 that starts from what is shared.
 """
 
+from collections.abc import Sequence
+
 from fl_sketch.distributed import bills, sharded
 from fl_sketch.privacy.noninterference import flow
-from fl_sketch.utils.types import Params, Tree
+from fl_sketch.utils.types import Tree
 import jax
-import optax
+from jax.extend import core
 
 
 class _Walk(flow.Walk):
@@ -38,32 +40,36 @@ class _Walk(flow.Walk):
 
 
 def check_copies(
-  tx: optax.GradientTransformation, params: Params, mesh: bills.Mesh,
-  specs: Tree, of_state: Tree,
+  program: core.ClosedJaxpr, mesh: bills.Mesh, axes: Sequence[str],
+  args: Sequence[Tree], of_state: Tree,
 ):  # fmt: skip
-  """Raise ValueError if an update would move copies of an array apart.
+  """Raise ValueError if a step would move copies of an array apart.
 
-  `of_state` are the `PartitionSpec`s of the state. Only the axes of the workers
-  are looked at, over which `tx` sends: a loop may average over others by
-  itself, and along those that jit shards there is one value.
+  The program is a `jax.shard_map` over the axes of the workers, of (params,
+  state, batch, what all share). `of_state` are the `PartitionSpec`s of the
+  state. Along axes that jit shards there is one value.
   """
-  traced = bills.traced_update(tx, params, mesh, specs)
-  program, (_, state, params) = traced
-  of_params, of_rows = _axes(specs, params), _axes(of_state, state)
-  sent = bills.bytes_per_step(tx, params, mesh, specs).by_axis
-  inner = sharded.axes_of(specs)
-  over = {a for a in sent if a not in inner and mesh.shape[a] > 1}
-  updates, rows, waiting = _walked(program, over, of_params, of_rows)
+  over = {a for a in axes if mesh.shape[a] > 1}
+  params, state, *_ = args
+  of_rows = [
+    {*sharded.axes_of(spec)}
+    for spec in jax.tree.leaves(jax.tree.broadcast(of_state, state))
+  ]
+  (mapped,) = [e for e in program.eqns if e.primitive.name == 'shard_map']
+  sizes = [len(jax.tree.leaves(x)) for x in args]
+  new, rows, waiting = _walked(mapped.params['jaxpr'], over, sizes)
   if waiting & over:
     raise ValueError(
       'tx lets each worker decide by its own gradient whether it sends, as '
       'optax.apply_if_finite around mean_over does: the others would wait. Put '
       'it behind mean_over.'
     )
-  if text := _first('update of params', params, updates, of_params, over):
+  none = [set()] * len(new)
+  if text := _first('update of params', params, new, none, over):
     raise ValueError(
       f'Devices would update their copies of an array apart: the {text}. Give '
-      'each array a mean_over (optax.partition, not optax.masked).'
+      'each array a mean_over (optax.partition, not optax.masked), and add '
+      'nothing that a worker draws.'
     )
   if text := _first('state', state, rows, of_rows, over):
     raise ValueError(
@@ -72,21 +78,22 @@ def check_copies(
     )
 
 
-def _walked(program, over, of_params, of_rows):
-  """Return labels of updates and state, and the axes along which some wait."""
-  params = [_apart(x) for x in of_params]
-  grads = [_apart(over)] * len(params)
+def _walked(program, over, sizes):
+  """Return labels of params and state, and the axes along which some wait."""
+  of_params, of_state, of_batch, *of_shared = sizes
+  batch = [_apart(over)] * of_batch
+  shared = [flow.PUBLIC] * sum(of_shared)
+  constants = [flow.PUBLIC] * (len(program.invars) - sum(sizes))
   # Rows of workers are equal at first: those that differ are found.
-  sharded = set().union(*of_params)
-  rows = [_apart(x & sharded) for x in of_rows]
+  params, rows = [flow.PUBLIC] * of_params, [flow.PUBLIC] * of_state
   kinds = lambda values: [x.labels.keys() for x in values]
   while True:
     walk = _Walk()
-    out = walk.run(program, [*grads, *rows, *params])
-    pairs = zip(rows, out[len(params) :], strict=True)
+    out = walk.run(program, [*constants, *params, *rows, *batch, *shared])
+    pairs = zip(rows, out[of_params : of_params + of_state], strict=True)
     new = [flow.joined(pair) for pair in pairs]
     if kinds(new) == kinds(rows):
-      return out[: len(params)], rows, walk.waiting
+      return out[:of_params], rows, walk.waiting
     rows = new
 
 
@@ -98,12 +105,6 @@ def _first(name, tree, values, allowed, over) -> str:
       path = jax.tree_util.keystr(path)
       return f'{name}{path} differs by worker over {", ".join(sorted(apart))}'
   return ''
-
-
-def _axes(specs, tree) -> list[set[str]]:
-  """Return the mesh axes over which each leaf of a tree is split."""
-  leaves = jax.tree.leaves(jax.tree.broadcast(specs, tree))
-  return [{*sharded.axes_of(spec)} for spec in leaves]
 
 
 def _apart(axes) -> flow.Value:

@@ -87,7 +87,8 @@ def played(tx, grads):
 
 def refusal(tx):
   """The words in which a step is refused; '' if it is not."""
-  loss = lambda params, x: (x @ params['w']).mean() + params['b'].sum()
+  # Each gradient depends on the batch: one that does not is equal on workers.
+  loss = lambda params, x: ((x @ params['w']).mean() + params['b'].sum()) ** 2
   mesh = jax.make_mesh((2,), ('data',))
   step = distributed.train_step(loss, tx, mesh)
   state = jax.eval_shape(lambda p: distributed.init(tx, p, mesh), PARAMS)

@@ -1,5 +1,6 @@
 """Mistakes in `distributed`: one clear line each, before anything runs."""
 
+import compressor_cases as cases
 from fl_sketch import distributed
 from fl_sketch.distributed import mean_over, outer, per_worker
 import jax
@@ -52,6 +53,24 @@ def own(grad, axis='data'):
   jax.eval_shape(jax.shard_map(local, **options), *args)
 
 
+def traced(tx):
+  """Traces a step on a mesh whose inner axis jit shards."""
+  mesh = jax.sharding.AbstractMesh((2, 2), ('slow', 'fsdp'))
+  cases.traced(tx, {'w': jnp.ones(512)}, mesh, P('fsdp'))
+
+
+def noisy(params, state, batch, key):
+  """A step whose weights get the noise of each worker."""
+  grads = jax.grad(loss)(params, batch)
+  updates, state = TX.update(grads, state, params)
+  noise = jax.tree.map(lambda x: jax.random.normal(key, x.shape), updates)
+  return jax.tree.map(jnp.add, params, noise), state, jnp.float32(0)
+
+
+sharded = mean_over('slow', specs=P('fsdp'))
+small = lambda params: jax.tree.map(lambda x: x.size < 300, params)
+add_noise = distributed.map_step(noisy, TX, MESH)
+in_worker = per_worker(multi(outer(sgd, None, sharded, every=4)), 'slow')
 specs = lambda spec: init(TX, PARAMS, MESH, {'w': spec, 'b': P()})
 MISTAKES = [
   # Wrappers.
@@ -64,6 +83,12 @@ MISTAKES = [
   (lambda: step(chain(optax.masked(mean, parts))), r"\['b'\].*partition"),
   (lambda: step(chain(hole)), r"\['b'\].*partition"),
   (lambda: step(chain(seldom)), 'copies of an array apart'),
+  (lambda: traced(chain(optax.masked(sharded, small))), 'copies of an array'),
+  (lambda: traced(in_worker), 'outer must not stand in per_worker'),
+  (
+    lambda: add_noise(PARAMS, init(TX, PARAMS, MESH), {'x': X}, KEY),
+    'nothing that a worker draws',
+  ),
   (lambda: step(adam), 'averages nothing over .*data'),
   (lambda: init(optax.adam, PARAMS, MESH), 'tx must be an optax'),
   (lambda: step(chain(mean, optax.contrib.reduce_on_plateau())), "'value'"),
@@ -98,6 +123,10 @@ MISTAKES = [
   # Compressors and outer steps.
   (lambda: mean_over('data', 'eden | eden'), 'a codec, a sketch'),
   (lambda: mean_over('data', 'onebit_adam'), 'not a mean'),
+  (
+    lambda: init(distributed.algorithm('marina', 'data', 0.1), PARAMS, MESH),
+    'gradients at two points',
+  ),
   (lambda: mean_over('data', both_ways=True), 'requires a codec'),
   (lambda: init(diloco(fragments=3), PARAMS, MESH), '2 arrays'),
   (lambda: diloco(TX), 'of distributed.mean_over'),

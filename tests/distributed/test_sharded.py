@@ -4,9 +4,12 @@ import json
 
 import compiled_bills
 import compressor_cases as cases
+from fl_sketch import distributed
 import harness
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 DENSE, OUTER = ('dense', False, 'sharded'), ('dense', False, 'outer')
@@ -61,6 +64,42 @@ def check_losses(found):
       whole, parts = ((text, both_ways, x) for x in ('whole', 'sharded'))
       losses = found[whole]['losses'], found[parts]['losses']
       np.testing.assert_allclose(*losses, rtol=ALONE[text])
+
+
+MESH = jax.sharding.AbstractMesh((2, 2), ('slow', 'fsdp'))
+
+
+def test_a_shard_need_not_be_divisible():
+  """Catches shapes that are cut twice."""
+  specs = {'c': jax.P('fsdp'), 'a': jax.P()}
+  tx = distributed.mean_over('slow', specs=specs)
+  params = {'c': jnp.ones(150), 'a': jnp.ones(3)}
+  moved, _, _ = cases.traced(tx, params, MESH, specs)
+  assert moved['c'].shape == (150,)
+
+
+def test_fragments_of_the_bill_are_those_of_a_step():
+  """Catches fragments by the sizes of shards, and a bill of others."""
+  sizes = {'a': 300, 'b': 500, 'c': 152, 'd': 100, 'e': 20, 'g': 60}
+  specs = {k: jax.P('fsdp') if k in 'bce' else jax.P() for k in sizes}
+  mean = distributed.mean_over('slow', specs=specs)
+  tx = distributed.outer(optax.sgd(0.1), None, mean, every=4, fragments=2)
+  params = {k: jnp.ones(size) for k, size in sizes.items()}
+  bill = distributed.bytes_per_step(tx, params, MESH, specs)
+  # By size: b and g, of 250 + 60 numbers a device; a, c, d and e, of 486.
+  assert bill.by_axis == {'slow': 4 * 486}
+  cases.traced(tx, params, MESH, specs)
+
+
+def test_rows_in_per_worker_lie_on_their_devices():
+  """Catches residuals that are gathered over the inner axis."""
+  text, specs = 'sign(error_feedback=True)', jax.P('fsdp')
+  mean = distributed.mean_over('slow', text, specs=specs)
+  tx = distributed.per_worker(optax.MultiSteps(mean, 2), 'slow')
+  params = jnp.ones((8, 2))
+  found = distributed.state_specs(tx, params, MESH, specs)
+  assert jax.P(('slow',), ('fsdp',)) in jax.tree.leaves(found)
+  cases.traced(tx, params, MESH, specs)
 
 
 @pytest.mark.nightly

@@ -1,5 +1,7 @@
 """The conformance list of compressors, and steps of n workers under vmap."""
 
+import math
+
 from fl_sketch import algorithms, distributed, sketches
 from generators import costs
 import jax
@@ -14,7 +16,7 @@ CODECS = {
   'identity': '', 'top_k': 'k=0.1', 'rand_k': 'k=0.1', 'qsgd': 'levels=2',
   'sign': '', 'quantized_top_k': 'k=24, bits=4, bucket=8', 'bfloat16': '',
   'int8': '', 'int4': '', 'eden': 'bits=2', 'chunked_top_k': 'k=2, chunk=16',
-  'dct_top_k': 'k=2, chunk=16', 'dct_blocks': 'k=2, side=8',
+  'dct_top_k': 'k=2, chunk=16', 'dct_blocks': 'k=2, side=19',
   'shared_sign': 'bound=2.0',
 }  # fmt: skip
 _LAYERS = "factory='block_cyclic', size=0.3"
@@ -25,6 +27,7 @@ SKETCHES = {'count_sketch': 'rows=3, cols=0.1', 'layerwise': _LAYERS} | {
 }
 BOTH = 'block_srht(size=0.32) | eden(rotate=False)'
 FEEDBACK = 'sign(error_feedback=True)'
+COPIES = jax.P()
 TEXTS = [
   *(f'{name}({options})' for name, options in CODECS.items()),
   *(f'{name}({options})' for name, options in SKETCHES.items()),
@@ -45,9 +48,20 @@ def examples() -> dict[str, dict]:
   for name in algorithms.names():
     options = costs.example(name)
     public = 'privacy' not in options and 'graph' not in options
+    public &= name != 'marina'  # which takes gradients at two points
     if algorithms.entry(name).work in ('steps', 'gradient') and public:
       out[name] = options
   return out
+
+
+def traced(tx, params, mesh, specs=COPIES):
+  """Traces a step, which refuses copies that would differ."""
+  init = lambda params: distributed.init(tx, params, mesh, specs)
+  norm = lambda params: sum(jnp.vdot(x, x) for x in jax.tree.leaves(params))
+  loss = lambda params, batch: norm(params) * batch.mean()
+  step = distributed.train_step(loss, tx, mesh, specs=specs)
+  batch = jnp.ones(math.prod(mesh.shape.values()))
+  return jax.eval_shape(step, params, jax.eval_shape(init, params), batch)
 
 
 def gradients(steps: int, workers: int):
