@@ -49,7 +49,7 @@ class Updates:
   """
 
   def __init__(self, compressor: str, *, seed: int = 0):
-    if seed not in range(1 << 32):
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
       raise ValueError(f'{seed=} must be in 0...2^32 - 1.')
     self._text, self._seed = compressor, seed
     self.compressor = Compressor(compressor)
