@@ -109,13 +109,13 @@ class Hub:
 
   A round ends when it has a payload of each site that took part in the round
   before and was heard of within `silence` seconds; at the latest `deadline`
-  seconds after the first payload of such a site. The first round waits for `sites` payloads.
-  Who comes later, or again, gets what it missed, and takes part from its first
-  payload on: if that comes late, the next round waits for the site. The log in
-  `folder` outlives the hub; sites that have rounds which it lacks are refused.
-  A payload must travel in less than `silence` seconds. With `keys`, a folder of
-  certificates of ZeroMQ, messages are encrypted: hub.key_secret is the hub's,
-  and sites/*.key are of whom it answers.
+  seconds after the first payload of such a site. The first round waits for
+  `sites` payloads. Who comes later, or again, gets what it missed, and takes
+  part from its first payload on: if that comes late, the next round waits for
+  the site. The log in `folder` outlives the hub; sites that have rounds which
+  it lacks are refused. A payload must travel in less than `silence` seconds.
+  With `keys`, a folder of certificates of ZeroMQ, messages are encrypted:
+  hub.key_secret is the hub's, and sites/*.key are of whom it answers.
 
   ValueError: a count is not positive; MissingExtraError: there is no pyzmq.
   """
