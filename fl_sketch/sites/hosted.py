@@ -14,7 +14,7 @@ import zlib
 
 from fl_sketch.distributed import compressors, outer_steps
 from fl_sketch.rounds.client_step import all_finite
-from fl_sketch.sites import hub, mailbox, outer_rounds, sealed, wire
+from fl_sketch.sites import mailbox, outer_rounds, sealed, wire
 from fl_sketch.utils import checks, files
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -170,10 +170,10 @@ class Site:
 
   def _land(self, place, found):
     """Take the outer step of a closed round; return where the loop goes on."""
+    self._digest = found.digest
     if found.is_state:
-      state = wire.decode_reply(found.messages[0])
-      self.shared = _read(state, self.shared)
-      self.round, self._digest, self._had = state.round, state.incarnation, None
+      self.shared = _read(wire.decode_reply(found.messages[0]), self.shared)
+      self.round, self._had = found.number, None
       return self.shared.params
     before = self.shared.params
     payloads = self.rounds.payloads(self.round, found.messages)
@@ -190,7 +190,6 @@ class Site:
         place, self._had = _less(place, self._had), None
     self._pending = None
     self.round += 1
-    self._digest = hub.digest(found.messages)
     return self._follow(place, before, self.shared.params, found.has_own)
 
   def _save(self, state):

@@ -256,7 +256,7 @@ class Hub:
     member.sent = number
 
   def _excuse_silence(self):
-    """Leave out the seconds in which the hub stood still, and heard nobody."""
+    """Extend all waiting times by a pause in which the hub heard nobody."""
     now = time.monotonic()
     gap, self._turn = now - self._turn, now
     if gap > 1:

@@ -24,6 +24,7 @@ class Round(NamedTuple):
 
   number: int
   messages: Sequence[bytes]  # with the payloads; with a state, one
+  digest: int = 0  # of the payloads; with a state, of the round before
   has_own: bool = False  # whether the payload that was sent last is in it
   is_state: bool = False
 
@@ -165,13 +166,15 @@ class Mailbox:
       # which comes again whole.
       is_whole = all(len(x) > len(mark) for x in messages)
       if number == max(self._needed, 0) and is_whole:
-        self._rounds.put(Round(number, messages, own in messages))
         self._needed, self._digest = number + 1, hub.digest(messages)
+        self._rounds.put(Round(number, messages, self._digest, own in messages))
     elif kind == hub.STATE:
       state = wire.decode_reply(message := b''.join(frames))
       if state.round > self._needed:
-        self._rounds.put(Round(state.round, [message], is_state=True))
         self._needed, self._digest = state.round, state.incarnation
+        self._rounds.put(
+          Round(state.round, [message], self._digest, is_state=True)
+        )
     elif kind == hub.OPEN:
       self.open_round, sent = hub.TWO_NUMBERS.unpack(frames[0])
       if sent >= max(self._needed, 0):  # messages come in order: it was lost
@@ -185,6 +188,6 @@ class Mailbox:
 
 
 def _is_computed(tree) -> bool:
-  """Return whether no array is still computed: to read one would block."""
+  """Return whether all arrays are computed, so that to read them is quick."""
   arrays = [x for x in jax.tree.leaves(tree) if hasattr(x, 'is_ready')]
   return all(x.is_ready() for x in arrays)

@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 
   @property
   def layout(self) -> codecs.Layout:
-    """The arrays of a payload."""
+    """Dtypes and shapes of the arrays of an encoded vector."""
     return self.codec.layout(self.d)
 
 
@@ -65,7 +65,7 @@ class Compressor:
       )
 
   def stages(self, d: int, seed: int, number: int, sender: int) -> list[Stage]:
-    """Build the stages for d numbers, for a round of a sender."""
+    """Build sketch and codec of d numbers, with a sender's keys of a round."""
     root, stages = draws.seed_key(seed), []
     fold = lambda *numbers: functools.reduce(draws.fold_in, numbers, root)
     public, own = fold(_ROUND, number), fold(_CLIENT, number, sender, _CODEC)

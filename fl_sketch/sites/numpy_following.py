@@ -37,9 +37,10 @@ def difference(new: Arrays, old: Arrays) -> dict[str, np.ndarray]:
 
 
 def moved(old: Arrays, by: Arrays) -> dict[str, np.ndarray]:
-  """Return old + by of floats, of the dtypes of old; else the arrays of by.
+  """Add differences to a model: old + by of floats, in the dtypes of old.
 
-  What is compressed is rounded to 32 bits, as it is where it travels whole.
+  Other arrays are those of by. What is compressed is rounded to 32 bits, as it
+  is where it travels whole.
   """
   made = dict(by)
   for k in by.keys() & old.keys():

@@ -111,7 +111,7 @@ class Updates:
     return self.decode_opened(opened(message), like)
 
   def decode_opened(self, message: Opened, like: Arrays) -> dict[str, Any]:
-    """Decode a message that `opened` has parsed; otherwise as `decode`."""
+    """Decode the arrays of a parsed message; errors are as of `decode`."""
     shapes = lambda arrays: {k: x.shape for k, x in arrays.items()}
     own, theirs = (
       (self._text, self._seed, shapes(like)),

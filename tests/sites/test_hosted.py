@@ -192,7 +192,15 @@ def test_lost_rounds_are_sent_again(tmp_path, monkeypatch):
 
 def test_a_payload_of_an_earlier_start_is_that_of_its_site(tmp_path):
   """Catches a site that adds up what it would have sent, not what counts."""
-  other = lambda place, number: local_step(local_step(place, number), number)
+  steps, ready = [], threading.Event()
+
+  def other(place, number):
+    steps.append(number)
+    if steps.count(0) == 2:  # site 0 comes to the end of round 0 before site 1
+      ready.set()
+    assert number == 0 or ready.wait(20)
+    return local_step(local_step(place, number), number)
+
   with serving(tmp_path, sites=2) as made:
     with site_of(made.address, 0, delay=1) as early:
       place, _ = early.begin()
