@@ -21,7 +21,7 @@ class chunked_top_k:
   def encode(self, key, x):
     width, levels = min(self.chunk, x.size), 2 ** (self.bits - 1)
     found = []
-    step = max(1, PART // width) * width
+    step = _rows(width) * width
     for start in range(0, x.size, step):
       part = x[start : start + step]
       rows = np.pad(part, (0, -part.size % width)).reshape(-1, width)
@@ -34,21 +34,24 @@ class chunked_top_k:
       member = cell[..., None] == np.arange(levels)
       total = (member * part[..., None]).sum(1)
       means = np.float32(total / np.maximum(member.sum(1), 1)) * scale
-      found.append((at, cell + levels * (values < 0), means))
-    at, codes, means = (np.concatenate(x) for x in zip(*found, strict=True))
-    return [_pack(at, _width(width)), _pack(codes, self.bits), means]
+      codes = cell + levels * (values < 0)
+      found.append((_pack(at, _width(width)), _pack(codes, self.bits), means))
+    return [np.concatenate(x) for x in zip(*found, strict=True)]
 
   def decode(self, key, payload, d):
     places, codes, means = payload
     width, levels = min(self.chunk, d), 2 ** (self.bits - 1)
-    shape = len(means), self.k
-    at = _unpack(places, _width(width), shape)
-    codes = _unpack(codes, self.bits, shape)
-    if at.max() >= width:
-      raise PayloadError(f'A place in a chunk is not below {width}.')
-    values = np.take_along_axis(means, codes % levels, 1)
     x = np.zeros((len(means), width), np.float32)
-    np.put_along_axis(x, at, np.where(codes < levels, values, -values), 1)
+    for start in range(0, len(means), _rows(width)):
+      part = slice(start, start + _rows(width))
+      shape = len(means[part]), self.k
+      at = _unpack(places, _width(width), start, shape)
+      code = _unpack(codes, self.bits, start, shape)
+      if at.max() >= width:
+        raise PayloadError(f'A place in a chunk is not below {width}.')
+      values = np.take_along_axis(means[part], code % levels, 1)
+      values = np.where(code < levels, values, -values)
+      np.put_along_axis(x[part], at, values, 1)
     return x.ravel()[:d]
 
   def layout(self, d):
@@ -78,6 +81,11 @@ def _largest(rows, k):
   return np.array(chosen)
 
 
+def _rows(width):
+  """Return how many chunks are read at once, whose codes fill whole bytes."""
+  return max(1, PART // width // 8) * 8
+
+
 def _width(n: int) -> int:
   return (n - 1).bit_length()
 
@@ -88,8 +96,9 @@ def _pack(codes, width):
   return np.packbits(bits.astype(bool))
 
 
-def _unpack(packed, width, shape):
-  count = math.prod(shape)
-  bits = np.unpackbits(packed, count=count * width)
+def _unpack(packed, width, start, shape):
+  """Read the numbers of rows from one on, which begins at a whole byte."""
+  count, first = math.prod(shape), start * shape[1] * width // 8
+  bits = np.unpackbits(packed[first:], count=count * width)
   codes = bits.reshape(count, width) @ (1 << np.arange(width)[::-1])
   return codes.reshape(shape)
