@@ -4,6 +4,7 @@ It has the interface of `numpy_codecs.Codec`; its one array is the table.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from fl_sketch.sites import numpy_draws as draws
@@ -30,24 +31,29 @@ class block_srht:
     _mix_end(plan, x)
     _flip(plan.signs[0], x)
     grid, *columns = _columns(plan, x)
-    kept = np.empty((plan.rows.size, grid.shape[1]), np.float32)
+    shape = plan.rows.size, grid.shape[1]
+    table = np.empty(math.prod(shape) + plan.rest, np.float32)
+    rows, cut = table[: math.prod(shape)].reshape(shape), self.size - plan.rest
     for at in columns:
-      kept[:, at] = transform(grid[:, at].T)[:, plan.rows].T
-    kept[-1] = np.roll(kept[-1], -plan.turn)
-    kept, others = kept.ravel()[: self.size - plan.rest], x[plan.others]
+      rows[:, at] = transform(grid[:, at].T)[:, plan.rows].T
+    rows[-1] = np.roll(rows[-1], -plan.turn)
+    others = x[plan.others]
     if plan.takes_last:
-      kept[-1] = others[-1]
-    return [plan.scale * np.append(kept, others[: plan.rest])]
+      table[cut - 1] = others[-1]
+    table[cut : self.size] = others[: plan.rest]
+    table *= plan.scale
+    return [table[: self.size]]
 
   def decode(self, key, payload, d):
     plan, x = _plan(self, key, d), np.zeros(d, np.float32)
-    table, cut = plan.scale * payload[0], self.size - plan.rest
-    kept, x[plan.others[: plan.rest]] = table[:cut], table[cut:]
-    if plan.takes_last:
-      x[plan.others[-1]], kept[-1] = kept[-1], 0
+    (table,), cut = payload, self.size - plan.rest
     grid, *columns = _columns(plan, x)
     rows = np.zeros((plan.rows.size, grid.shape[1]), np.float32)
-    rows.ravel()[:cut] = kept
+    kept = rows.ravel()[:cut]  # a view
+    np.multiply(plan.scale, table[:cut], out=kept)
+    x[plan.others[: plan.rest]] = plan.scale * table[cut:]
+    if plan.takes_last:
+      x[plan.others[-1]], kept[-1] = kept[-1], 0
     rows[-1] = np.roll(rows[-1], plan.turn)
     for at in columns:
       part = np.zeros((grid[0, at].size, plan.block), np.float32)
