@@ -157,12 +157,6 @@ def map_step(
     _check_batch(batch, mesh, axes)
     of_state = state_specs(tx, params, mesh, specs)
     _check_state(tx, params, state, mesh, specs, of_state)
-    sent = bills.bytes_per_step(tx, params, mesh, specs).by_axis
-    if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
-      raise ValueError(
-        f'tx averages nothing over {apart} of the mesh; set them as axis or '
-        'dense_axes of mean_over.'
-      )
     given = P(), of_state, P(axes), *[P()] * len(shared)
     run = _over_workers(local, mesh, specs, given, (P(), of_state, P()))
     args = params, state, batch, *shared

@@ -68,8 +68,8 @@ def check_copies(
   if text := _first('update of params', params, new, none, over):
     raise ValueError(
       f'Devices would update their copies of an array apart: the {text}. Give '
-      'each array a mean_over (optax.partition, not optax.masked), and add '
-      'nothing that a worker draws.'
+      'each array a mean_over over that axis (optax.partition, not '
+      'optax.masked), and add nothing that a worker draws.'
     )
   if text := _first('state', state, rows, of_rows, over):
     raise ValueError(

@@ -89,12 +89,12 @@ MISTAKES = [
     lambda: add_noise(PARAMS, init(TX, PARAMS, MESH), {'x': X}, KEY),
     'nothing that a worker draws',
   ),
-  (lambda: step(adam), 'averages nothing over .*data'),
+  (lambda: step(adam), 'over data. Give each array a mean_over'),
   (lambda: init(optax.adam, PARAMS, MESH), 'tx must be an optax'),
   (lambda: step(chain(mean, optax.contrib.reduce_on_plateau())), "'value'"),
   # Axes and specs.
   (lambda: step(chain(mean_over('date'))), 'date'),
-  (lambda: step(chain(mean_over('slow')), mesh=TWO), "nothing over .'fast'"),
+  (lambda: step(chain(mean_over('slow')), mesh=TWO), 'over fast. Give each'),
   (lambda: step(chain(mean_over('slow', specs=P('fast'))), mesh=TWO), 'fast'),
   (lambda: mean_over('data', dense_axes='data'), 'each once'),
   (lambda: mean_over(()), 'one mesh axis at least'),
@@ -175,3 +175,18 @@ def test_a_step_deletes_what_it_is_given_if_it_may(donate):
   train_step(params, state, {'x': X})
   used = jax.tree.leaves((params, state[1]))
   assert {x.is_deleted() for x in used} == {donate}
+
+
+def test_a_step_of_yours_gives_tx_what_it_needs():
+  """Catches a check that calls a transformation without the step's `value`."""
+  plateau = chain(mean, optax.contrib.reduce_on_plateau())
+
+  def local(params, state, batch):
+    value, grads = jax.value_and_grad(loss)(params, batch)
+    value = jax.lax.pmean(value, 'data')
+    updates, state = plateau.update(grads, state, params, value=value)
+    return optax.apply_updates(params, updates), state, value
+
+  train_step = distributed.map_step(local, plateau, MESH)
+  state = init(plateau, PARAMS, MESH)
+  jax.eval_shape(train_step, PARAMS, state, {'x': X})
