@@ -46,8 +46,8 @@ def check_copies(
   """Raise ValueError if a step would move copies of an array apart.
 
   The program is a `jax.shard_map` over the axes of the workers, of (params,
-  state, batch, what all share). `of_state` are the `PartitionSpec`s of the
-  state. Along axes that jit shards there is one value.
+  state, batch, what all share). `of_state` has a `PartitionSpec` for each array
+  of the state. Along axes that jit shards there is one value.
   """
   over = {a for a in axes if mesh.shape[a] > 1}
   params, state, *_ = args

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.runs import figures, metrics
-from fl_sketch.utils import UserError
+from fl_sketch.runs import DivergedError, figures, metrics
 import numpy as np
 
 from ..common import comparison, registration, study, workspace
@@ -37,10 +36,6 @@ class Record(NamedTuple):
 
 
 Records = dict[Row, Record]
-
-
-class DivergedError(UserError):
-  """A method has no finite row."""
 
 
 def registered(ws: Workspace, name: str) -> dict[str, Any]:
