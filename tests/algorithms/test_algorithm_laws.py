@@ -28,6 +28,7 @@ def test_tracking_reaches_the_optimum_of_unlike_clients(name):
   np.testing.assert_allclose(variates.sum(0), 0, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_gate_with_sampled_clients_reaches_their_optimum():
   """Catches variates of absent clients that move, or do not add up to 0."""
   every, rng = quadratics.heterogeneous(), np.random.default_rng(1)

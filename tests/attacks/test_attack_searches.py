@@ -101,6 +101,7 @@ def test_what_is_found_is_in_its_box():
   np.testing.assert_allclose(guess[0], [2.0, -0.2, -0.1], atol=1e-3)
 
 
+@pytest.mark.nightly
 def test_the_total_variation_is_added_to_the_objective():
   w = normal(0, 2, 3, 1)
   loss_fn = lambda w, batch: 0.5 * jnp.sum((w[None] - batch['x']) ** 2)

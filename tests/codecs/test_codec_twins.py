@@ -174,6 +174,7 @@ def cosines_twin(name, x):
   return (packed, sent), np.concatenate(out)[:D]
 
 
+@pytest.mark.nightly
 def test_blocks_of_matrices_keep_their_largest_cosines():
   """Catches blocks that are cut or put back elsewhere, or turned."""
   x = np.random.default_rng(3).standard_normal((2, 5, 6)).astype(np.float32)

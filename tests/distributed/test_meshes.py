@@ -74,6 +74,7 @@ def test_outer_steps_over_two_axes(role):
   np.testing.assert_allclose(got - expected, 0, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_train_step_with_outer_steps():
   """Catches gradients at the anchor, and workers that drift apart."""
   mean = distributed.mean_over('slow', 'qsgd(levels=15)', both_ways=True)

@@ -192,6 +192,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   assert (workdir / 'checkpoints' / str(done)).is_dir()
 
 
+@pytest.mark.nightly
 def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
   """Catches a second start that computes, writes, or does not compare."""
   flags = ['--config=configs/digits_fedavg.py', f'--workdir={tmp_path}', *BOWLS]

@@ -87,6 +87,7 @@ def drawing(params, batch, key):
   return params * jax.random.normal(key)
 
 
+@pytest.mark.nightly
 def test_a_loss_draws_anew_in_every_round_client_and_step():
   """A dropout mask that stays would train a part of the model alone."""
   only = tuple(x[:1] for x in BATCHES)

@@ -160,7 +160,7 @@ def test_what_is_exported_is_read_again(case, tmp_path):
   assert config['architectures'][0].startswith(kinds.get(case, 'GPT2LM'))
 
 
-@pytest.mark.representatives('gpt2 head', 'llama')
+@pytest.mark.representatives('llama')
 @each_decoder
 def test_logits_are_those_of_a_numpy_twin_of_the_file(case, tmp_path):
   """Catches a transpose, a third or half that is another, and a wrong base."""

@@ -203,7 +203,9 @@ MECHANISMS = {
 }  # fmt: skip
 
 
-@pytest.mark.representatives(*MECHANISMS.keys() - {'many', 'little noise'})
+@pytest.mark.representatives(
+  *MECHANISMS.keys() - {'many', 'little noise', 'rare'}
+)
 @pytest.mark.parametrize('name', MECHANISMS)
 def test_epsilon_is_that_of_the_library(name):
   """Catches an integral, or a truncation, that only one of them has."""

@@ -79,6 +79,7 @@ def test_a_left_out_canary_is_as_the_adjacency_has_it(adjacency, weight, times):
   assert len(set(sent.place.tolist())) == 8
 
 
+@pytest.mark.nightly
 def test_the_population_grows_and_its_statement_with_it():
   """Catches a statement of the config without its canaries, or other data."""
   fields = {'sampling': 'poisson', 'cohort': 15, 'max_cohort': 40}

@@ -164,6 +164,7 @@ def test_the_state_of_a_link_is_found_by_its_type_and_by_name(name):
   assert rounds.state_of(state, type(link).__name__) is link
 
 
+@pytest.mark.nightly
 def test_a_broadcast_has_the_draws_of_its_round():
   """Catches errors of a downlink codec that every round repeats."""
   encoder, *_ = error_feedback.broadcast(codecs.qsgd(1), lambda params: params)

@@ -76,6 +76,7 @@ def test_own_arrays_and_module_make_the_run_that_a_config_makes():
   jax.tree.map(np.testing.assert_array_equal, parts, others)
 
 
+@pytest.mark.nightly
 def test_a_plain_function_is_what_a_module_of_the_same_function_is():
   """Catches another loss, or other metrics, of a plain function."""
   module, test = models.make('linear', 2), arrays(9)
@@ -120,6 +121,7 @@ def test_a_problem_is_told_by_names_and_shapes():
 
 
 @pytest.mark.usefixtures('own_parts')
+@pytest.mark.nightly
 def test_a_loss_of_a_config_may_be_a_mean_but_no_sum():
   """Catches a scalar that is summed over the padding of a batch."""
   fields = FIELDS | {'loss': 'of_batch'}

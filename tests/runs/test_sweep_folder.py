@@ -129,6 +129,7 @@ def test_a_kill_loses_no_best_parameters(
   assert json.loads((tmp_path / 'sweep.json').read_text())['best_point'] == 1
 
 
+@pytest.mark.nightly
 def test_the_parameters_of_the_best_point_are_with_params(tmp_path):
   """Catches parameters of another point, or those of every point."""
   fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}

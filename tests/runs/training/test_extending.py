@@ -44,6 +44,7 @@ def refusal(*args, **options):
   return str(error.value)
 
 
+@pytest.mark.nightly
 def test_more_rounds_are_those_of_a_longer_run(tmp_path, caplog):
   """Catches an extension that starts again, or that is silent on a schedule."""
   found = [train(tmp_path / 'a', FIELDS, n) for n in (2, 4)][-1]

@@ -74,6 +74,7 @@ def test_a_problem_confirms_no_guess_of_data(tmp_path):
   refused(tmp_path / 'one', exp, 'data')
 
 
+@pytest.mark.nightly
 def test_without_its_secret_a_run_is_compared_by_what_is_open(tmp_path):
   """Catches a finished run that cannot be read once its secret is deleted."""
   begin(tmp_path, own.private())
@@ -230,6 +231,7 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
   assert same_run.problem_of(in_memory) == wanted
 
 
+@pytest.mark.nightly
 def test_hyperparameters_are_no_part_of_a_round():
   """Catches a resumed run, or a point of a sweep, that is refused."""
   fields = PRIVATE | {
