@@ -60,7 +60,7 @@ def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
     assert private.has_stddev(busy[0] - quiet[0], Z * C / R)
 
 
-@pytest.mark.representatives('dp_fedavg', 'heaprix_exact')
+@pytest.mark.representatives('dp_fedavg')
 @private.each
 def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   """The noise is the same bit for bit, except under another secret or round."""
