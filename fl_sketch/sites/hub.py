@@ -256,7 +256,7 @@ class Hub:
     member.sent = number
 
   def _excuse_silence(self):
-    """Extend all waiting times by a pause in which the hub heard nobody."""
+    """Extend all deadlines by a pause in which the hub itself stood still."""
     now = time.monotonic()
     gap, self._turn = now - self._turn, now
     if gap > 1:

@@ -188,6 +188,6 @@ class Mailbox:
 
 
 def _is_computed(tree) -> bool:
-  """Return whether all arrays are computed, so that to read them is quick."""
+  """Return whether all arrays are computed: reading them does not block."""
   arrays = [x for x in jax.tree.leaves(tree) if hasattr(x, 'is_ready')]
   return all(x.is_ready() for x in arrays)

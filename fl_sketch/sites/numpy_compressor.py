@@ -65,7 +65,7 @@ class Compressor:
       )
 
   def stages(self, d: int, seed: int, number: int, sender: int) -> list[Stage]:
-    """Build sketch and codec of d numbers, with a sender's keys of a round."""
+    """Build the sketch and codec of d numbers, with a sender's keys."""
     root, stages = draws.seed_key(seed), []
     fold = lambda *numbers: functools.reduce(draws.fold_in, numbers, root)
     public, own = fold(_ROUND, number), fold(_CLIENT, number, sender, _CODEC)

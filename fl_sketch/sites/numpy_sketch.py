@@ -32,8 +32,9 @@ class block_srht:
     _flip(plan.signs[0], x)
     grid, *columns = _columns(plan, x)
     shape = plan.rows.size, grid.shape[1]
-    table = np.empty(math.prod(shape) + plan.rest, np.float32)
-    rows, cut = table[: math.prod(shape)].reshape(shape), self.size - plan.rest
+    count, cut = math.prod(shape), self.size - plan.rest
+    table = np.empty(count + plan.rest, np.float32)
+    rows = table[:count].reshape(shape)
     for at in columns:
       rows[:, at] = transform(grid[:, at].T)[:, plan.rows].T
     rows[-1] = np.roll(rows[-1], -plan.turn)

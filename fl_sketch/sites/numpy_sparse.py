@@ -82,7 +82,7 @@ def _largest(rows, k):
 
 
 def _rows(width):
-  """Return how many chunks are read at once, whose codes fill whole bytes."""
+  """Return the number of chunks in a part: a multiple of 8, for whole bytes."""
   return max(1, PART // width // 8) * 8
 
 
@@ -97,7 +97,7 @@ def _pack(codes, width):
 
 
 def _unpack(packed, width, start, shape):
-  """Read the numbers of rows from one on, which begins at a whole byte."""
+  """Unpack rows of whole numbers, from row `start` on, a multiple of 8."""
   count, first = math.prod(shape), start * shape[1] * width // 8
   bits = np.unpackbits(packed[first:], count=count * width)
   codes = bits.reshape(count, width) @ (1 << np.arange(width)[::-1])

@@ -23,7 +23,7 @@ def test_the_list_has_every_codec_and_sketch():
   assert {*sketches.names()} - {'identity'} == {*cases.SKETCHES}
 
 
-@pytest.mark.parametrize('name', split(cases.examples(), ()))
+@pytest.mark.parametrize('name', split(cases.examples(), {'onebit_adam'}))
 def test_workers_are_the_clients_of_the_engine(name):
   """Catches other keys, another order of links or a lost scale of a step."""
   options = dict(cases.examples()[name])

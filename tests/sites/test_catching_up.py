@@ -285,9 +285,9 @@ REQUESTED = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(st.fixed_dictionaries({}, optional=REQUESTED))
-@pytest.mark.nightly
 def test_nothing_that_a_server_sends_makes_a_client_raise(fields):
   """Catches a worker that dies of a request whose checksum is right."""
   run = played_once()
