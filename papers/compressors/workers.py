@@ -117,13 +117,6 @@ def _demo(task, share):
   return {'algorithm': 'demo', 'momentum': 0.999, 'codec': codec}
 
 
-def _power_sgd(rank: int) -> Build:
-  return lambda *_: {
-    'algorithm': 'power_sgd', 'options': {'rank': rank},
-    'server_optimizer': 'momentum', 'momentum': 0.9,
-  }  # fmt: skip
-
-
 MUON, OURS = 'Muon', 'preconditioned momentum, one bit both ways'
 TWO_BITS, ONE_BIT = 'MuLoCo, two bits both ways', 'MuLoCo, one-bit tables'
 RARE, SPARSE, DEMO = 'MuLoCo, 200 local steps', 'SparseLoCo with Muon', 'DeMo'
@@ -142,12 +135,6 @@ METHODS: dict[str, Method] = {
   SPARSE: _OF_MUON(muloco(_sparse), 'largest', (0.0625, 0.01), gathers=True),
   DEMO: Method(
     by_step(_demo), 'largest', (0.03, 0.008), 'signs', gathers=True
-  ),
-  'PowerSGD, rank 1': Method(
-    by_step(_power_sgd(1)), 'low rank', (0.02,), 'plain'
-  ),
-  'PowerSGD, rank 4': Method(
-    by_step(_power_sgd(4)), 'low rank', (0.08,), 'plain'
   ),
 }  # fmt: skip
 _SHOWN: Sequence[Row] = (
