@@ -185,15 +185,16 @@ def table(task: Task, found: Records) -> study.Table:
   """A row a method and share, by all bytes."""
   a_round = lambda size: f'{size / task.fields["rounds"]:,.0f}'
   times = lambda x: 2 * task.dense_bytes / x.total
+  rounded = lambda x: f'{float(f"{x:.3g}"):,g}'  # no exponent
   rates = lambda x: ', '.join(f'{rate:g}' for rate in sorted({*x.rates}))
   columns = {
     'method': lambda row, _: row[0],
     'share up': lambda row, _: f'{row[1]:g}',
     'bytes up': lambda _, x: a_round(x.up),
     'bytes down': lambda _, x: a_round(x.down),
-    'times fewer': lambda _, x: f'{times(x):,.3g}',
-    'than bfloat16': lambda _, x: f'{times(x) / 2:,.3g}',
-    'ms': lambda _, x: f'{1e3 * x.seconds:.3g}',
+    'times fewer': lambda _, x: rounded(times(x)),
+    'than bfloat16': lambda _, x: rounded(times(x) / 2),
+    'ms': lambda _, x: rounded(1e3 * x.seconds),
     'rates': lambda _, x: rates(x),
     task.unit: comparison.shown(task.digits, lambda x: x.final),
     '95 % interval': comparison.interval(task.digits, lambda x: x.final),
