@@ -14,8 +14,8 @@ from tests.docs import test_documents as documents
 
 README = ROOT / 'README.md'
 KEPT = {result['name']: result for result, _ in catalog.stored_results()}
-# Of the first table of the README.
-FEDERATIONS = 'Federated-Clothes', 'Federated-Digits'
+# Of the tables of the README; two may stand side by side.
+STUDIES = ('Federated-Clothes', 'Federated-Digits'), ('Workers-Characters',)
 # 1 % is the size of a sketch and 95 % that of intervals, which are chosen.
 MEASURED = re.compile(
   r'(?!\b(1|95) %)\b\d+\s?(%|ms|MB|GiB|MiB|points?|times)(?![\w-])'
@@ -23,11 +23,13 @@ MEASURED = re.compile(
 COMPARED = {*accountants.counts()}  # lines of a guide
 
 
-def tables():
-  """The tables of the README: of federations, and of a language model."""
+def rows_of(name):
+  """The rows of the README's table of a study."""
   text = re.sub('^```.*?^```', '', README.read_text(), flags=re.M | re.S)
   found = re.findall(r'^\| method.*?\n\n', text, re.M | re.S)
-  return [*map(markdown.cells, found)]
+  pairs = zip(STUDIES, map(markdown.cells, found), strict=True)
+  (table,) = (table for names, table in pairs if name in names)
+  return table[1:]
 
 
 def measured(name, title):
@@ -41,35 +43,25 @@ def measured(name, title):
   return [times, *error, *(words or [''])]
 
 
-def test_the_first_table_is_of_its_stored_results():
+@pytest.mark.parametrize('names', STUDIES)
+def test_a_table_is_of_its_stored_results(names):
   """Catches a number that was typed, and one of an earlier run."""
-  for title, *row in tables()[0][1:]:
-    assert row == [
-      cell for name in FEDERATIONS for cell in measured(name, title)
-    ]
+  for title, *row in rows_of(names[0]):
+    assert row == [cell for name in names for cell in measured(name, title)]
 
 
-@pytest.mark.parametrize('name', FEDERATIONS)
-def test_the_first_table_has_the_best_of_any_size(name):
+@pytest.mark.parametrize('name', [name for names in STUDIES for name in names])
+def test_a_table_has_the_best_of_any_size(name):
   """Catches a table that leaves out a rival with less error and fewer bytes."""
   every = [row[0] for row in KEPT[name]['tables'][1]['rows']]
   size = lambda title: float(measured(name, title)[0].replace(',', ''))
   error = lambda title: float(measured(name, title)[1].split()[0])
-  shown = [title for title, *_ in tables()[0][1:]]
+  shown = [title for title, *_ in rows_of(name)]
   for title in every:
     fewer = [x for x in shown if size(x) >= size(title)]
     assert error(title) > 50 or min(map(error, fewer), default=100) <= error(
       title
     ), title
-
-
-def test_the_second_table_is_of_its_stored_result():
-  """Catches a number that was typed, and one of an earlier run."""
-  (stored,) = KEPT['Language-Scratch']['tables']
-  rows = stored['head'], *stored['rows']
-  wanted = [[row[i] for i in (0, 1, 2, 6)] for row in rows]
-  for row in tables()[1]:
-    assert row in wanted
 
 
 def test_the_page_of_the_papers_counts_the_stored_verdicts():
