@@ -94,6 +94,7 @@ class MadeUp(Workspace):
     rows = [
       {'values': values, 'round': c.rounds, 'epsilon': c.epsilon or np.inf}
       | dict.fromkeys(TOTALS, BYTES * c.rounds)
+      | {'participants': c.cohort, 'seconds': 1.0}
       for values, c in sweep.points({**config, 'sweep': swept})
     ]
     return [Run(row | own, self.folder) for own in rows]
