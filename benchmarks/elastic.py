@@ -236,7 +236,7 @@ def same_bits(run: Run, text: pathlib.Path) -> bool:
 def compare(folder, text, count, mbits, calm_s, hard_s, hourly) -> list[str]:
   """Run all, draw a picture; return the lines of a report."""
   commands = slow_link.link_commands(count + 1)
-  commands += slow_link.rate_commands(count + 1, mbits)
+  commands += slow_link.rate_commands(count + 1, mbits, first=1)
   for command in commands:
     subprocess.run(command, shell=True, check=True)
   calm = [

@@ -105,15 +105,15 @@ def link_commands(count: int) -> list[str]:
   return [*lines, 'mount --bind /run/hosts /etc/hosts']
 
 
-def rate_commands(count: int, mbits: int) -> list[str]:
-  """Return shell commands that limit both ends of every link.
+def rate_commands(count: int, mbits: int, first: int = 0) -> list[str]:
+  """Return shell commands that limit both ends of links, from `first` on.
 
   The bucket holds 1 ms, or two packets: what fits into it takes no time.
   """
   burst = max(3000, 125 * mbits)
   bucket = f'root tbf rate {mbits}mbit burst {burst}b latency 2000ms'
-  ends = [f'qdisc replace dev end{i}' for i in range(count)]
-  ends += [f'-n w{i} qdisc replace dev eth0' for i in range(count)]
+  ends = [f'qdisc replace dev end{i}' for i in range(first, count)]
+  ends += [f'-n w{i} qdisc replace dev eth0' for i in range(first, count)]
   return [f'tc {end} {bucket}' for end in ends]
 
 
