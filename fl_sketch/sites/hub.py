@@ -60,6 +60,7 @@ def split(message: bytes) -> list[bytes]:
 class _Member:
   heard: float  # seconds of `time.monotonic`
   sent: int = -2  # the last round that was sent to it; -2: nothing
+  late: int | None = None  # rounds that were closed when its payload came
 
 
 class Log:
@@ -111,9 +112,10 @@ class Hub:
   before and was heard of within `silence` seconds; at the latest `deadline`
   seconds after the first payload of such a site. The first round waits for
   `sites` payloads. Who comes later, or again, gets what it missed, and takes
-  part from its first payload on: if that comes late, the next round waits for
-  the site. The log in `folder` outlives the hub; sites that have rounds which
-  it lacks are refused. A payload must travel in less than `silence` seconds.
+  part from its first payload on: if that comes late, rounds wait for the site
+  once it has those closed until then. The log in `folder` outlives the hub;
+  sites that have rounds which it lacks are refused. A payload must travel in
+  less than `silence` seconds.
   With `keys`, a folder of certificates of ZeroMQ, messages are encrypted:
   hub.key_secret is the hub's, and sites/*.key are of whom it answers.
 
@@ -212,7 +214,7 @@ class Hub:
           self._first_at = time.monotonic()
         self._payloads[site] = message
       elif reply.round < len(self.log):
-        self._took_part.add(site)  # it came late: the open round waits for it
+        member.late = member.late or len(self.log)
 
   def _meet(self, site, is_again, run, numbers):
     """Answer a site that says that it is there, and send what it lacks."""
@@ -228,11 +230,15 @@ class Hub:
     if lacks or (needed > 0 and last != self.log.digest(needed - 1)):
       self._send(site, REFUSED, b'The hub lacks rounds that this site has.')
       return
-    if posted < 0:  # a new start: the others do not wait for its first payload
-      self._took_part.discard(site)
     now = time.monotonic()
     member = self._members.setdefault(site, _Member(now))
     member.heard = now
+    if posted < 0:  # a new start: the others do not wait for its first payload
+      self._took_part.discard(site)
+      member.late = None
+    elif member.late and needed >= member.late:
+      self._took_part.add(site)
+      member.late = None
     if max(needed, 0) > member.sent or is_again:
       self._catch_up(site, member, needed)
     if posted == len(self.log) and site not in self._payloads:

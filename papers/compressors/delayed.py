@@ -75,7 +75,8 @@ def _trained(
   for _ in range(steps + delay):
     drawn = draws.integers(samples, size=batch)
     windows = {name: x[drawn] for name, x in exp.data.items()}
-    params, state, _ = step(params, state, windows)
+    params, state, value = step(params, state, windows)
+    value.block_until_ready()  # collectives of several steps block each other
   metrics_fn, model = jax.jit(log.metrics_of(exp)), (params, exp.hyper)
   sums = jax.lax.map(lambda row: metrics_fn(model, row), exp.test)
   return float(sums['loss'].sum() / sums['count'].sum())

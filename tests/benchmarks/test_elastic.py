@@ -56,3 +56,10 @@ def test_a_replay_has_the_functions_of_the_example():
   module = elastic.example()
   batch = module.draw(np.random.default_rng(0), np.arange(99))
   assert batch['x'].shape == (module.WINDOWS, module.LENGTH)
+
+
+def test_only_the_links_of_sites_are_limited():
+  """Catches sites that wait for what the others get through their hub."""
+  limits = [x for x in elastic.link_commands(2, 10) if x.startswith('tc ')]
+  assert len(limits) == 2 * 2  # both ends of each
+  assert not [x for x in limits if 'end0' in x or '-n w0' in x]

@@ -152,8 +152,8 @@ def test_a_round_does_not_wait_for_a_site_that_starts_again(tmp_path):
     assert made._is_due()
 
 
-def test_a_late_payload_makes_the_next_round_wait(tmp_path):
-  """Catches a site that stays out for ever, always late by some rounds."""
+def test_rounds_wait_for_a_late_site_once_it_has_what_it_missed(tmp_path):
+  """Catches a site that stays out for ever, and others that wait too long."""
   with standing(tmp_path, sites=1) as (made, _):
     for site in 0, 1:
       say(made, site, -1, -1)
@@ -161,6 +161,9 @@ def test_a_late_payload_makes_the_next_round_wait(tmp_path):
       close(made, 0)  # without site 1
     post(made, 1, 1)  # too late
     post(made, 0, 3)
+    say(made, 1, 2, 1)
+    assert made._is_due()  # not while rounds travel to it
+    say(made, 1, 3, 1)
     assert not made._is_due()
     post(made, 1, 3)
     assert made._is_due()
