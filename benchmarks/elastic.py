@@ -21,6 +21,7 @@ import time
 import types
 from typing import NamedTuple
 
+from fl_sketch.runs import figures
 from fl_sketch.sites import hub, outer_rounds, wire
 from fl_sketch.utils import markdown
 import jax
@@ -258,7 +259,7 @@ def compare(folder, text, count, mbits, calm_s, hard_s, hourly) -> list[str]:
   head = 'delay', 'ms a step', 'of them waiting'
   lines = [f'{count} sites, {mbits} Mbit/s, two bits every {EVERY} steps', '']
   lines += [markdown.table(head, rows, left=0), '']
-  draw(calm, folder / 'steps.png')
+  figures.draw([of_steps(calm)]).savefig(folder / 'steps.png')
   if hourly:
     faults = schedule(count, hard_s, hourly, seed=0)
     hard = play(folder / 'faults', text, count, DELAY, hard_s, faults)
@@ -295,13 +296,10 @@ def of_faults(calm: Run, hard: Run, text: pathlib.Path) -> list[str]:
   return [*lines, f'The replayed log {same} the bits of the sites.']
 
 
-def draw(runs: Sequence[Run], path: pathlib.Path):
-  """Draw the seconds of the steps of a site, without and with a delay."""
-  from matplotlib import pyplot
-
-  figure, axes = pyplot.subplots(figsize=(7, 3), layout='constrained')
+def of_steps(runs: Sequence[Run]) -> figures.Panel:
+  """Return the seconds of the last steps of a site, by the delay."""
+  lines = []
   for run, label in zip(runs, ('no delay', f'delay {DELAY}'), strict=True):
-    axes.plot(np.diff(run.ends[0])[: 8 * EVERY], '.-', lw=0.5, label=label)
-  axes.set(xlabel='step', ylabel='seconds', yscale='log')
-  axes.legend(frameon=False)
-  figure.savefig(path)
+    seconds = np.diff(run.ends[0])[-8 * EVERY :]
+    lines.append(figures.Line(label, [*range(len(seconds))], [*seconds]))
+  return figures.Panel('step', 'seconds', lines, y_scale='log')
