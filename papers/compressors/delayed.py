@@ -86,5 +86,6 @@ _HEAD = 'steps of delay', 'test loss, nats', 'above that of none, %'
 _NOTE = (
   'A decoder of characters of depth 4 on tiny Shakespeare, two workers with '
   'AdamW and an outer step of Nesterov momentum, in two bits with error '
-  'feedback; where a step is late workers keep a share of where they are.'
+  'feedback. With a delay workers keep half of their distance from the new '
+  'parameters, and none without: what is lower may be lower for that.'
 )

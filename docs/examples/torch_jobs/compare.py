@@ -23,7 +23,10 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 ENGINES, NONE = ('nvflare', 'flower'), ''
-COMPRESSORS = NONE, "eden(scale='least_squares', error_feedback=True)"
+COMPRESSORS = (
+  NONE, 'chunked_top_k(k=0.03, error_feedback=True)',
+  "eden(scale='least_squares', error_feedback=True)",
+)  # fmt: skip
 _ALONE = 'unshare', '--map-root-user', '--net', 'sh', '-c'
 _PREFIX = {
   'nvflare': [*_ALONE, 'ip link set lo up; exec "$@"', 'sh'], 'flower': [],
