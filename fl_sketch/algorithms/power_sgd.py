@@ -14,19 +14,19 @@ import optax
 
 
 class State(NamedTuple):
-  """State of PowerSGD between rounds."""
+  """State of PowerSGD between rounds; k matrices of one shape are a stack."""
 
   count: jax.Array  # int32[], rounds done
-  error: comms.PerClient  # what of each matrix was not sent, f32[n, m]
-  right: list[jax.Array]  # Q of each, f32[m, r]: the next round starts there
+  error: comms.PerClient  # what of each matrix was not sent, f32[k, n, m]
+  right: list[jax.Array]  # Q of each, f32[k, m, r]: the next round starts there
   bill: comms.Bill
 
 
 class Message(NamedTuple):
   """The broadcast of the server: the factors of each matrix."""
 
-  left: list[jax.Array]  # P of each matrix, orthonormal columns, f32[n, r]
-  right: list[jax.Array]  # the mean Q of each matrix, f32[m, r]
+  left: list[jax.Array]  # P of each matrix, orthonormal columns, f32[k, n, r]
+  right: list[jax.Array]  # the mean Q of each matrix, f32[k, m, r]
   whole: list[jax.Array]  # the means of the other arrays
 
 
@@ -62,15 +62,14 @@ def power_sgd(
   """
 
   def init(params):
-    matrices, _ = _split(params, params, rank)
-    error = [jnp.zeros(_shape(x)) for x in matrices]
-    right = [jnp.zeros((x.shape[1], rank)) for x in error]
+    stacks, _ = jax.eval_shape(lambda x: _split(x, x, rank), params)
+    error = [jnp.zeros(x.shape) for x in stacks]
+    right = [jnp.zeros((len(x), x.shape[-1], rank)) for x in stacks]
     return State(jnp.int32(0), comms.PerClient(error), right, comms.bill())
 
   def update(moved, state, params=None, *, keys, comm, weight, **_):
     matrices, whole = _split(moved, params, rank)
-    join = lambda x, e: x.reshape(e.shape) + e
-    targets = jax.tree.map(join, matrices, state.error.value)
+    targets = jax.tree.map(jnp.add, matrices, state.error.value)
     # The first Q is Gaussian, the same on all clients.
     key_of = lambda i: jax.random.fold_in(keys.run, i)
     drawn = lambda i, q: jax.random.normal(key_of(i), q.shape)
@@ -78,7 +77,7 @@ def power_sgd(
     starts = [first(i, q) for i, q in enumerate(state.right)]
     products = jax.tree.map(lambda m, q: product(m, q[None]), targets, starts)
     (products, whole), up = comm.stacked_mean((products, whole), weight)
-    left = [jnp.linalg.qr(x)[0] for x in products]
+    left = jax.tree.map(jax.vmap(_basis), products)
     left, whole = comm.announce((left, whole))
     factors = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
     right, second = comm.stacked_mean(factors, weight)
@@ -90,14 +89,15 @@ def power_sgd(
     return message, State(state.count + 1, comms.PerClient(error), right, bill)
 
   def read(message, params, **_):
-    factors = iter(zip(message.left, message.right, strict=True))
-    whole = iter(message.whole)
+    whole, matrices = iter(message.whole), {}
+    for left, right in zip(message.left, message.right, strict=True):
+      shape = left.shape[1], right.shape[1]
+      matrices[shape] = iter(jnp.unstack(product(left, right.mT)))
 
     def of_leaf(x):
       if not _low_rank(x, rank):
         return next(whole)
-      left, right = next(factors)
-      return product(left, right.T).reshape(x.shape).astype(x.dtype)
+      return next(matrices[_shape(x)]).reshape(x.shape).astype(x.dtype)
 
     return jax.tree.map(of_leaf, params)
 
@@ -107,6 +107,16 @@ def power_sgd(
     t.stateless(read),
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )
+
+
+@jax.custom_batching.sequential_vmap
+def _basis(x):
+  """Return an orthonormal basis of the columns, f32[n, r].
+
+  One matrix at a time: LAPACK gives a stack to the threads that run devices of
+  a CPU, and waits forever if it has all of them.
+  """
+  return jnp.linalg.qr(x)[0]
 
 
 def _shape(x) -> tuple[int, int]:
@@ -121,6 +131,17 @@ def _low_rank(x, rank) -> bool:
 
 
 def _split(tree, params, rank) -> tuple[list[jax.Array], list[jax.Array]]:
-  marks = [_low_rank(x, rank) for x in jax.tree.leaves(params)]
-  leaves = list(zip(jax.tree.leaves(tree), marks, strict=True))
-  return [x for x, low in leaves if low], [x for x, low in leaves if not low]
+  """Return a stack [..., k, n, m] for each shape of matrices, and the rest.
+
+  A stack is compiled once and travels at once, however many matrices it has.
+  """
+  stacks, whole = {}, []
+  leaves = jax.tree.leaves(tree), jax.tree.leaves(params)
+  for x, like in zip(*leaves, strict=True):
+    if not _low_rank(like, rank):
+      whole.append(x)
+      continue
+    shape = _shape(like)
+    matrix = x.reshape(*x.shape[: x.ndim - like.ndim], *shape)
+    stacks.setdefault(shape, []).append(matrix)
+  return [jnp.stack(x, axis=-3) for x in stacks.values()], whole

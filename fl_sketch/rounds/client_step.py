@@ -180,4 +180,7 @@ def all_finite(tree: Tree) -> jax.Array:
   """Return whether every float of a tree is finite, bool[]."""
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   floats = filter(is_float, jax.tree.leaves(tree))
-  return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))
+  finite = jnp.array([jnp.isfinite(x).all() for x in floats], bool)
+  # Of .all() XLA makes one `and` for each leaf, which it repeats in all that
+  # depends on it: compilation would be quadratic in the leaves.
+  return finite.sum() == finite.size

@@ -6,6 +6,7 @@ from fl_sketch import algorithms, rounds
 from fl_sketch.algorithms import topology
 from fl_sketch.rounds import (
   aggregation,
+  client_step,
   comms,
   keys,
   mesh as mesh_lib,
@@ -237,6 +238,17 @@ def test_what_overflows_on_the_server_is_reported():
   _, metrics = first_round(1e30, optax.scale(1e30))
   assert not metrics['finite']
   assert metrics['rejected_clients'] == 0
+
+
+def test_a_check_of_every_leaf_is_compiled_once():
+  """Catches a check that XLA repeats in the work of each leaf."""
+
+  def guarded(leaves):
+    finite = client_step.all_finite(leaves)
+    return [jnp.where(finite, x, 0) for x in leaves]
+
+  compiled = jax.jit(guarded).lower([jnp.ones((64, 32))] * 20).compile()
+  assert compiled.as_text().count(' and(') < 20**2
 
 
 EVERYONE = [
