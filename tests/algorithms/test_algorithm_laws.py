@@ -1,5 +1,7 @@
 """Invariants of each algorithm's state, its forms by size, server steps."""
 
+import re
+
 import cases
 import chex
 from fl_sketch import algorithms, rounds, sketches
@@ -137,6 +139,13 @@ def test_an_array_has_factors_where_they_are_smaller(shape, rank, factors):
   like = {'x': jax.ShapeDtypeStruct(shape, jnp.float32)}
   state = jax.eval_shape(lambda p: rounds.init(make(cases.HP), p, 1), like)
   assert len(rounds.state_of(state, 'right')) == factors
+
+
+def test_a_basis_is_computed_of_one_matrix_at_a_time():
+  """Catches LAPACK on a stack, which waits forever on threads of devices."""
+  fn = jax.jit(jax.vmap(jax.vmap(power_sgd._basis)))
+  text = fn.lower(jnp.ones((2, 3, 8, 2))).as_text()
+  assert {*re.findall(r'num_batch_dims = "(\d)"', text)} == {'0'}
 
 
 def test_a_residual_travels_in_its_smaller_form():
