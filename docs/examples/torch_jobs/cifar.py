@@ -34,8 +34,12 @@ def load(name, part=slice(None)):
   """Return images and labels of a part of 'train' or 'test'."""
   with np.load(os.environ['JOB_DATA']) as data:
     x, y = data[f'x_{name}'][part], data[f'y_{name}'][part]
-  x = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 127.5 - 1
-  return x, torch.from_numpy(y).long()
+  return torch.from_numpy(x).permute(0, 3, 1, 2), torch.from_numpy(y).long()
+
+
+def pixels(x):
+  """Return images as floats between -1 and 1."""
+  return x.float() / 127.5 - 1
 
 
 def train(net, data, samples, draw):
@@ -45,7 +49,7 @@ def train(net, data, samples, draw):
   optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
   for batch in torch.randperm(len(x), generator=order)[:samples].split(BATCH):
     optimizer.zero_grad()
-    functional.cross_entropy(net(x[batch]), y[batch]).backward()
+    functional.cross_entropy(net(pixels(x[batch])), y[batch]).backward()
     optimizer.step()
 
 
@@ -53,4 +57,4 @@ def accuracy(net, data):
   """Return the share of samples that are classified rightly."""
   x, y = data
   with torch.no_grad():
-    return (net(x).argmax(1) == y).float().mean().item()
+    return (net(pixels(x)).argmax(1) == y).float().mean().item()
