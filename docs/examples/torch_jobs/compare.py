@@ -22,11 +22,13 @@ import numpy as np
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-ENGINES, NONE = ('nvflare', 'flower'), ''
-COMPRESSORS = (
-  NONE, 'chunked_top_k(k=0.03, error_feedback=True)',
-  "eden(scale='least_squares', error_feedback=True)",
-)  # fmt: skip
+ENGINES, NONE = ('nvflare', 'flower'), 'none'
+ONE_BIT = {'compressor': "eden(scale='least_squares', error_feedback=True)"}
+# The options of the one line that is added; none leaves the job as it is.
+OPTIONS = {
+  NONE: {}, 'one bit': ONE_BIT,
+  'one bit up, two down': ONE_BIT | {'down': 'eden(bits=2)'},
+}  # fmt: skip
 _ALONE = 'unshare', '--map-root-user', '--net', 'sh', '-c'
 _PREFIX = {
   'nvflare': [*_ALONE, 'ip link set lo up; exec "$@"', 'sh'], 'flower': [],
@@ -51,9 +53,9 @@ def main():
   rows = {}
   for seed in range(options.seeds):
     for engine in ENGINES:
-      for number, compressor in enumerate(COMPRESSORS):
-        row = _row(options, engine, seed, number, compressor)
-        rows.setdefault((engine, compressor), []).append(row)
+      for number, name in enumerate(OPTIONS):
+        row = _row(options, engine, seed, number, OPTIONS[name])
+        rows.setdefault((engine, name), []).append(row)
   _show(rows)
 
 
@@ -68,7 +70,7 @@ def _cifar10(data_dir):
   return {f'{k}_{name}': x[k] for name, x in parts.items() for k in 'xy'}
 
 
-def _row(options, engine, seed, number, compressor):
+def _row(options, engine, seed, number, compression):
   """Return the bytes, accuracy and seconds of a job, run once."""
   folder = options.out / f'{engine}-{seed}-{number}'
   path = folder / 'row.json'
@@ -76,7 +78,8 @@ def _row(options, engine, seed, number, compressor):
     return json.loads(path.read_text())
   folder.mkdir(exist_ok=True)
   given = {
-    'JOB_SEED': f'{seed}', 'JOB_COMPRESSOR': compressor, 'OMP_NUM_THREADS': '1',
+    'JOB_SEED': f'{seed}', 'JOB_COMPRESSION': json.dumps(compression),
+    'OMP_NUM_THREADS': '1',
     'PYTHONPATH': f'{HERE}:{os.environ.get("PYTHONPATH", "")}',
   }  # fmt: skip
   script = HERE / f'{engine}_job.py'
@@ -107,13 +110,13 @@ def _accuracy(path):
 
 def _show(rows):
   """Print a table: bytes, accuracy, and what compression loses, by seed."""
-  print('| engine | compressor | MB | times fewer | accuracy, % | lost |')
+  print('| engine | compression | MB | times fewer | accuracy, % | lost |')
   print('| --- | --- | ---: | ---: | ---: | ---: |')
-  for (engine, compressor), found in rows.items():
+  for (engine, name), found in rows.items():
     size, accuracy = _columns(found)
     whole, before = _columns(rows[engine, NONE])
     print(
-      f'| {engine} | {compressor or "none"} | {size.mean() / 1e6:.2f} '
+      f'| {engine} | {name} | {size.mean() / 1e6:.2f} '
       f'| {whole.mean() / size.mean():.1f} | {_shown(accuracy)} '
       f'| {_shown(before - accuracy)} |'
     )

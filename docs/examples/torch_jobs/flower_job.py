@@ -1,8 +1,8 @@
 """Run the Flower job: flower_job.py FOLDER ROUNDS SAMPLES.
 
-Starts a SuperLink, two SuperNodes and the app, whose codec is JOB_COMPRESSOR,
-or none. Prints the bytes between nodes and link, both ways, which a proxy
-between them counts.
+Starts a SuperLink, two SuperNodes and the app. JOB_COMPRESSION has its options
+of compression in JSON; {} is none. Prints the bytes between nodes and link,
+both ways, which a proxy between them counts.
 """
 
 import os

@@ -1,9 +1,10 @@
 """Run the NVFlare job: nvflare_job.py FOLDER ROUNDS SAMPLES.
 
-JOB_COMPRESSOR is the codec, or empty. Prints the bytes that the loopback has
-sent.
+JOB_COMPRESSION has options of `compress` in JSON; {} is no compression. Prints
+the bytes that the loopback has sent.
 """
 
+import json
 import os
 import pathlib
 import sys
@@ -19,8 +20,8 @@ recipe = FedAvgRecipe(
   train_script=str(pathlib.Path(__file__).with_name('nvflare_client.py')),
   train_args=f'--samples={samples}',
 )  # fmt: skip
-if compressor := os.environ['JOB_COMPRESSOR']:
-  compress(recipe, compressor, report=f'{folder}/bytes.jsonl')
+if options := json.loads(os.environ['JOB_COMPRESSION']):
+  compress(recipe, **options, report=f'{folder}/bytes.jsonl')
 recipe.execute(SimEnv(num_clients=2, workspace_root=folder))
 counters = pathlib.Path('/proc/net/dev').read_text().partition('lo:')[2]
 print(counters.split()[0])

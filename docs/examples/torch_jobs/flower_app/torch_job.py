@@ -1,5 +1,6 @@
 """The Flower job, in the shape of Flower's quickstart-pytorch."""
 
+import json
 import os
 
 import cifar
@@ -10,10 +11,10 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 import torch
 
-# The codec of every process; '' is none.
-COMPRESSOR = os.environ['JOB_COMPRESSOR']
+# Options of every process; {} is no compression.
+COMPRESSION = json.loads(os.environ['JOB_COMPRESSION'])
 server = ServerApp()
-client = ClientApp(mods=[compressed(COMPRESSOR)] if COMPRESSOR else [])
+client = ClientApp(mods=[compressed(**COMPRESSION)] if COMPRESSION else [])
 
 
 @client.train()
@@ -35,10 +36,9 @@ def train(message, context):
 def main(grid, context):
   """Average models over the rounds."""
   config = context.run_config
-  if COMPRESSOR:
-    grid = CompressedGrid(
-      grid, COMPRESSOR, report=f'{config["folder"]}/bytes.jsonl'
-    )
+  if COMPRESSION:
+    report = f'{config["folder"]}/bytes.jsonl'
+    grid = CompressedGrid(grid, **COMPRESSION, report=report)
   strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=2)
   result = strategy.start(
     grid=grid, initial_arrays=ArrayRecord(cifar.Net().state_dict()),
