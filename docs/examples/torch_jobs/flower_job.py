@@ -52,12 +52,12 @@ def main(folder, rounds, samples):
   home.mkdir(exist_ok=True)
   (home / 'config.toml').write_text(CONFIG)
   os.environ |= flower.ENVIRONMENT | {'FLWR_HOME': str(home)}
-  threading.Thread(target=proxy, args=(sizes,), daemon=True).start()
   start = lambda *command: subprocess.Popen(command, stdout=sys.stderr)
   options = '--insecure', '--disable-runtime-dependency-installation'
   started = [start('flower-superlink', *options)]
   try:
     wait_for(LINK)
+    threading.Thread(target=proxy, args=(sizes,), daemon=True).start()
     node = 'flower-supernode', '--insecure', '--superlink', '127.0.0.1:8001'
     for number in range(2):
       at = f'--port=801{number}', f'--node-config=partition={number}'
@@ -68,6 +68,7 @@ def main(folder, rounds, samples):
   finally:
     for process in started:
       process.terminate()
+      process.wait()  # or it connects with the next job
   print(sum(sizes))
 
 
