@@ -14,7 +14,7 @@ import optax
 
 
 class State(NamedTuple):
-  """State of PowerSGD between rounds; k matrices of one shape are a stack."""
+  """State of PowerSGD between rounds: one array for all matrices of a shape."""
 
   count: jax.Array  # int32[], rounds done
   error: comms.PerClient  # what of each matrix was not sent, f32[k, n, m]
@@ -111,10 +111,11 @@ def power_sgd(
 
 @jax.custom_batching.sequential_vmap
 def _basis(x):
-  """Return an orthonormal basis of the columns, f32[n, r].
+  """Return an orthonormal basis of a matrix's columns, f32[n, r], by QR.
 
-  One matrix at a time: LAPACK gives a stack to the threads that run devices of
-  a CPU, and waits forever if it has all of them.
+  `vmap` calls it for one matrix after another. On a CPU, JAX splits the QR of a
+  stack between the threads on which devices run: if all devices wait for it,
+  none of the threads is left, and the step hangs.
   """
   return jnp.linalg.qr(x)[0]
 
@@ -131,7 +132,7 @@ def _low_rank(x, rank) -> bool:
 
 
 def _split(tree, params, rank) -> tuple[list[jax.Array], list[jax.Array]]:
-  """Return a stack [..., k, n, m] for each shape of matrices, and the rest.
+  """Stack the matrices of each shape to [..., k, n, m]; return the rest as is.
 
   A stack is compiled once and travels at once, however many matrices it has.
   """
