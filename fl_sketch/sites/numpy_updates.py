@@ -87,11 +87,12 @@ class Updates:
       if self.feedback:
         x -= decoded
         self.memory |= _parts(x, arrays)
+    del x  # of a large model
     leaves += others
     kinds = {k: [x.dtype.name, x.shape] for k, x in arrays.items()}
     text = json.dumps([self._text, kinds]).encode()
     body = b''.join([text, *map(_little, leaves)])
-    del x, leaves  # of a large model
+    del leaves
     values = self._seed, number, sender, len(text)
     return sealed.seal(MAGIC, HEADER, *values, body=body), decoded
 

@@ -1,6 +1,6 @@
 """Run both jobs with and without compression; compare bytes and accuracy.
 
-  python compare.py DATA_DIR OUT [--rounds=100] [--samples=2000] [--seeds=5]
+  python compare.py DATA_DIR OUT [--rounds=200] [--samples=2000] [--seeds 5 6]
 
 DATA_DIR has CIFAR-10 as tensorflow-datasets keeps it. Bytes are those of TCP
 between the server and both clients, both ways, polling and heartbeats among
@@ -40,9 +40,9 @@ def main():
   parser = argparse.ArgumentParser(usage=__doc__)
   parser.add_argument('data_dir')
   parser.add_argument('out', type=pathlib.Path)
-  parser.add_argument('--rounds', type=int, default=100)
+  parser.add_argument('--rounds', type=int, default=200)
   parser.add_argument('--samples', type=int, default=2000)
-  parser.add_argument('--seeds', type=int, default=5)
+  parser.add_argument('--seeds', type=int, nargs='+', default=range(5, 10))
   options = parser.parse_args()
   options.out = options.out.resolve()
   options.out.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def main():
     np.savez(data, **_cifar10(options.data_dir))
   os.environ['JOB_DATA'] = str(data)
   rows = {}
-  for seed in range(options.seeds):
+  for seed in options.seeds:
     for engine in ENGINES:
       for number, name in enumerate(OPTIONS):
         row = _row(options, engine, seed, number, OPTIONS[name])
@@ -72,7 +72,7 @@ def _cifar10(data_dir):
 
 def _row(options, engine, seed, number, compression):
   """Return the bytes, accuracy and seconds of a job, run once."""
-  folder = options.out / f'{engine}-{seed}-{number}'
+  folder = options.out / f'{engine}-{options.rounds}-{seed}-{number}'
   path = folder / 'row.json'
   if path.exists():
     return json.loads(path.read_text())
