@@ -5,6 +5,7 @@ of compression in JSON; {} is none. Prints the bytes between nodes and link,
 both ways, which a proxy between them counts.
 """
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -20,11 +21,12 @@ CONFIG = '[superlink.here]\naddress = "127.0.0.1:8000"\ninsecure = true\n'
 
 
 def relay(source, target, sizes):
-  """Copy what arrives, and list its sizes, until the source has ended."""
-  while data := source.recv(2**16):
-    sizes.append(len(data))
-    target.sendall(data)
-  target.shutdown(socket.SHUT_WR)
+  """Copy what arrives, and list its sizes, until either side has ended."""
+  with contextlib.suppress(OSError):
+    while data := source.recv(2**16):
+      sizes.append(len(data))
+      target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
 
 
 def proxy(sizes):
