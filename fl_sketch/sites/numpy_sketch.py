@@ -42,8 +42,9 @@ class block_srht:
     if plan.takes_last:
       table[cut - 1] = others[-1]
     table[cut : self.size] = others[: plan.rest]
+    table = table[: self.size]  # nothing is written beyond it
     table *= plan.scale
-    return [table[: self.size]]
+    return [table]
 
   def decode(self, key, payload, d):
     plan, x = _plan(self, key, d), np.zeros(d, np.float32)

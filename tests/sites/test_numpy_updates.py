@@ -270,6 +270,18 @@ def test_what_is_no_update_is_refused():
       updates.encode({'b': np.ones(3), 'w': wrong}, number=0, sender=0)
 
 
+@pytest.mark.parametrize('text', TEXTS)
+def test_reads_only_memory_that_it_has_written(text, monkeypatch):
+  """Catches a warning, or a message, of what np.empty happens to hold."""
+  x = {'w': DRAWS.standard_normal((5, 8200))}
+  encode = lambda: numpy_updates.Updates(text).encode(x, number=0, sender=0)
+  expected = encode()
+  top = lambda kind: 3e38 if np.dtype(kind).kind == 'f' else 127
+  filled = lambda shape, dtype, **_: np.full(shape, top(dtype), dtype)
+  monkeypatch.setattr(np, 'empty', filled)
+  assert encode() == expected
+
+
 def test_needs_no_jax():
   """Catches an import that a site cannot do."""
   loads = 'import sys, fl_sketch.sites.numpy_following'
