@@ -1,6 +1,8 @@
 """Run both jobs with and without compression; compare bytes and accuracy.
 
-  python compare.py DATA_DIR OUT [--rounds=200] [--samples=2000] [--seeds 5 6]
+  python compare.py DATA_DIR OUT [--rounds=200] [--samples=2000] [--seeds ...]
+
+Seeds are 5 to 9 unless others are given.
 
 DATA_DIR has CIFAR-10 as tensorflow-datasets keeps it. Bytes are those of TCP
 between the server and both clients, both ways, polling and heartbeats among

@@ -78,7 +78,9 @@ if sys.argv[1:]:
 else:
   import torch
 
-  filters = ['float16', 'blockwise8'][: 1 + torch.cuda.is_available()]
+  filters = ['float16']
+  if torch.cuda.is_available():
+    filters.append('blockwise8')
   print('| what | s to encode | s to decode | bits a number | copies |')
   print('| --- | ---: | ---: | ---: | ---: |', flush=True)
   for each in (*CODECS, *filters):
